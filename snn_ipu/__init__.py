@@ -1,0 +1,27 @@
+"""Spiking neural networks in PyTorch, snnTorch style, with fused multi-step kernels."""
+
+from . import buffers as buffers
+from . import models as models
+from . import surrogate as surrogate
+from .errors import FallbackWarning as FallbackWarning
+from .neurons import EIF as EIF
+from .neurons import IF as IF
+from .neurons import LIF as LIF
+from .neurons import QIF as QIF
+from .neurons import AdaptiveLeaky as AdaptiveLeaky
+from .neurons import Alpha as Alpha
+from .neurons import Izhikevich as Izhikevich
+from .neurons import Lapicque as Lapicque
+from .neurons import Leaky as Leaky
+from .neurons import ParametricLeaky as ParametricLeaky
+from .neurons import RLeaky as RLeaky
+from .neurons import RSynaptic as RSynaptic
+from .neurons import SpikingNeuron as SpikingNeuron
+from .neurons import Synaptic as Synaptic
+from .neurons import neuron as neuron
+from .surrogate import spike as spike
+from .training import inference_model as inference_model
+from .training import training_model as training_model
+from .unroll import unroll as unroll
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Where a neuron runs: each backend takes a `Call` and knows no neuron."""

@@ -1,0 +1,69 @@
+"""Memory layout of frames: kernels see a frame as one dense run of M values, whatever its strides are."""
+
+from __future__ import annotations
+
+from typing import Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from .. import buffers
+
+Strides = Tuple[int, ...]
+
+
+def contiguous_strides(shape: Sequence[int]) -> Strides:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def dense_strides(shape: Sequence[int], strides: Sequence[int], features: int = 0) -> Strides:
+    """Strides of a dense frame that keep the order of dimensions in memory where that is possible.
+
+    Args:
+        shape, strides: of the frame as it comes.
+        features: how many trailing dimensions the parameters span; these must lie innermost.
+
+    Returns: the frame's own strides when it is dense and fit, else contiguous strides, which ask for a copy.
+    """
+    order = sorted((d for d, size in enumerate(shape) if size != 1), key=lambda d: -strides[d])
+    step = 1
+    for d in reversed(order):
+        if strides[d] != step:
+            return contiguous_strides(shape)
+        step *= shape[d]
+    outer = len(shape) - features
+    inner_started = False
+    for d in order:
+        inner_started |= d >= outer
+        if features and inner_started and d < outer:
+            return contiguous_strides(shape)
+    return tuple(strides)
+
+
+def same_layout(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+    return all(size <= 1 or s == r for size, s, r in zip(shape, a, b))
+
+
+def arrange(t: Tensor, strides: Strides, dtype: torch.dtype | None = None) -> Tensor:
+    """The tensor itself where it has these strides and this dtype, else a copy that has."""
+    dtype = t.dtype if dtype is None else dtype
+    if t.dtype == dtype and same_layout(t.shape, t.stride(), strides):
+        return t
+    return buffers.empty(t.shape, strides, dtype).copy_(t)
+
+
+def arrange_over_time(t: Tensor, strides: Strides) -> tuple[Tensor, int]:
+    """A sequence [T, *frame] with dense frames, and its time stride in elements.
+
+    A time stride of 0, as `expand` and the backward of `sum` produce, costs one frame, not T of them.
+    """
+    if same_layout(t.shape[1:], t.stride()[1:], strides):
+        return t, t.stride(0)
+    if t.shape[0] > 0 and t.stride(0) == 0:
+        return arrange(t[0], strides), 0
+    size = max(t[0].numel(), 1) if t.shape[0] else 1
+    return arrange(t, (size, *strides)), size

@@ -1,0 +1,48 @@
+"""The specification: the plain-torch step in a Python loop over time, on any device, with any surrogate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..surrogate import using
+from .call import Call, Result
+
+NAME = "reference"
+
+
+def status() -> str | None:
+    """Why this backend does not work here; it always does."""
+    return None
+
+
+def obstacle(call: Call) -> str | None:
+    """Why this backend cannot run the call; it runs every call."""
+    return None
+
+
+def run(call: Call) -> Result:
+    """Run the step T times and stack what it returns."""
+    dtype, frame = call.state_dtype, call.frame
+    states = [torch.zeros(frame, dtype=dtype, device=call.x.device) if s is None else s.to(dtype) for s in call.initial]
+    x = call.x.to(dtype)
+    inputs = [x] * call.steps if call.static else list(x.unbind(0))
+    spikes: list[Tensor] = []
+    traces: list[list[Tensor]] = [[] for _ in call.traced]
+    with using(call.spike_grad):
+        for x_t in inputs:
+            spk, *states = call.fn(x_t, *states, **call.params, **call.flags)
+            spikes.append(spk.to(call.x.dtype))
+            for record, name in zip(traces, call.traced):
+                record.append(states[call.state_names.index(name)])
+
+    def over_time(record: list[Tensor], kind: torch.dtype) -> Tensor:
+        if call.single:
+            return record[0]
+        return torch.stack(record) if record else call.x.new_zeros((0, *frame), dtype=kind)
+
+    return Result(
+        over_time(spikes, call.x.dtype),
+        tuple(states),
+        {name: over_time(record, dtype) for name, record in zip(call.traced, traces)},
+    )

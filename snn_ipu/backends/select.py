@@ -1,0 +1,89 @@
+"""Which backend runs a call, and why: the one asked for or an error; `auto` warns once when it takes the slow path."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import NamedTuple, Protocol
+
+from ..errors import BackendMissingError, BuildError, FallbackWarning, UnsupportedError
+from . import cpu, cuda, reference
+from .call import Call, Result
+
+
+class Backend(Protocol):
+    """What each module of a backend offers."""
+
+    NAME: str
+
+    def status(self) -> str | None: ...
+
+    def obstacle(self, call: Call) -> str | None: ...
+
+    def run(self, call: Call) -> Result: ...
+
+
+class Status(NamedTuple):
+    """Whether a backend works on this machine; `reason` says why not."""
+
+    name: str
+    available: bool
+    reason: str
+
+
+BACKENDS: dict[str, Backend] = {module.NAME: module for module in (reference, cpu, cuda)}
+NAMES = ("auto", *BACKENDS)
+_warned: set[str] = set()
+
+
+def check_name(name: str) -> str:
+    """The name itself where it is a backend's or "auto".
+
+    Raises: ValueError that lists the names.
+    """
+    if name not in NAMES:
+        raise ValueError(f"backend={name!r}: expected one of {', '.join(NAMES)}.")
+    return name
+
+
+def status() -> list[Status]:
+    """Every backend with whether it works on this machine."""
+    reasons = [(name, module.status()) for name, module in BACKENDS.items()]
+    return [Status(name, reason is None, reason or "works") for name, reason in reasons]
+
+
+def _warn_once(reason: str) -> None:
+    if reason not in _warned:
+        _warned.add(reason)
+        warnings.warn(
+            f"running the slow reference backend: {reason}. Pass backend='reference' to choose it silently.",
+            FallbackWarning,
+            stacklevel=4,
+        )
+
+
+def run(call: Call, requested: str) -> Result:
+    """Run the call on the backend asked for; with "auto", on the one of x's device.
+
+    Raises: BackendMissingError when the backend does not work here; UnsupportedError when it cannot run this call.
+    """
+    if requested == "auto":
+        requested = check_name(os.environ.get("SNN_IPU_BACKEND") or "auto")
+    if requested != "auto":
+        module = BACKENDS[requested]
+        missing = module.status()
+        if missing is not None:
+            raise BackendMissingError(f"backend={requested!r}: {missing}.")
+        reason = module.obstacle(call)
+        if reason is not None:
+            raise UnsupportedError(f"backend={requested!r} cannot run {call.fn.__name__}: {reason}.")
+        return module.run(call)
+    module = BACKENDS.get(call.x.device.type, reference)
+    reason = module.obstacle(call)
+    if reason is None:
+        try:
+            return module.run(call)
+        except BuildError as error:
+            reason = str(error)
+    _warn_once(reason)
+    return reference.run(call)

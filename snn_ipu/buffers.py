@@ -1,0 +1,159 @@
+"""A bounded pool of memory for kernel outputs, so that a training step does not pay for fresh pages every time.
+
+A tensor from the pool owns its block: the block comes back when the last tensor or view that uses it is gone, whichever
+thread lets go of it. `limit` bounds what lies idle; memory in use is bounded by what the caller keeps alive.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict, deque
+from typing import NamedTuple, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_SMALL = 1 << 16
+_ALIGN = 64
+
+
+class Stats(NamedTuple):
+    """Bytes of the pool: `idle` lie ready, `in_use` belong to living tensors, `limit` bounds idle."""
+
+    idle: int
+    in_use: int
+    limit: int
+
+
+def _default_limit() -> int:
+    chosen = os.environ.get("SNN_IPU_POOL_BYTES")
+    if chosen is None:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    if not chosen.isdigit():
+        raise ValueError(f"SNN_IPU_POOL_BYTES={chosen!r}: expected a number of bytes; 0 switches the pool off.")
+    return int(chosen)
+
+
+def _size_class(nbytes: int) -> int:
+    """Round up to one of eight sizes per power of two, so that slightly different batches share blocks."""
+    step = max(_ALIGN, 1 << max(nbytes - 1, 1).bit_length() - 4)
+    return -(-nbytes // step) * step
+
+
+class Pool:
+    """Blocks of plain private memory by size class; the least recently used class is freed first."""
+
+    def __init__(self, limit: int):
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._free: OrderedDict[int, list[np.ndarray]] = OrderedDict()
+        self._returned: deque[np.ndarray] = deque()
+        self._idle = 0
+        self._used: dict[int, int] = {}
+
+    def take(self, nbytes: int) -> np.ndarray:
+        """A writable uint8 array of exactly nbytes, 64-byte aligned, with undefined content."""
+        size = _size_class(nbytes)
+        with self._lock:
+            self._collect()
+            blocks = self._free.get(size)
+            block = blocks.pop() if blocks else None
+            if block is not None:
+                self._idle -= size
+        if block is None:
+            raw = np.empty(size + _ALIGN, np.uint8)
+            offset = -raw.ctypes.data % _ALIGN
+            block = raw[offset : offset + size]
+        self._used[id(block)] = size
+        view = block[:nbytes]
+        # The finalizer may run at any point of any thread, also while this one holds the lock, so it never waits.
+        weakref.finalize(view, self._give_back, block).atexit = False
+        return view
+
+    def _give_back(self, block: np.ndarray) -> None:
+        self._returned.append(block)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._collect()
+            finally:
+                self._lock.release()
+
+    def _collect(self) -> None:
+        while self._returned:
+            block = self._returned.popleft()
+            size = self._used.pop(id(block))
+            if size <= self.limit:
+                self._free.setdefault(size, []).append(block)
+                self._free.move_to_end(size)
+                self._idle += size
+        while self._idle > self.limit:
+            size, blocks = next(iter(self._free.items()))
+            if blocks:
+                blocks.pop()
+                self._idle -= size
+            if not blocks:
+                del self._free[size]
+
+    def set_limit(self, limit: int) -> None:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise ValueError(f"set_limit({limit!r}): expected a number of bytes, 0 or more; 0 switches the pool off.")
+        self.limit = limit
+        with self._lock:
+            self._collect()
+
+    def empty_cache(self) -> None:
+        with self._lock:
+            self._collect()
+            self._free.clear()
+            self._idle = 0
+
+    def stats(self) -> Stats:
+        with self._lock:
+            self._collect()
+            return Stats(self._idle, sum(list(self._used.values())), self.limit)
+
+    def after_fork(self) -> None:
+        """In a forked child another thread may have held the lock; the blocks themselves are private copies."""
+        self._lock = threading.Lock()
+
+
+_pool = Pool(_default_limit())
+os.register_at_fork(after_in_child=_pool.after_fork)
+
+
+def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """An uninitialised CPU tensor from the pool; small ones and those of a pool that is off come from torch.
+
+    Args:
+        shape, strides: of the tensor, in elements; the strides must cover the shape without gaps.
+        dtype: its type.
+    """
+    count = 1
+    for size in shape:
+        count *= size
+    nbytes = count * torch.finfo(dtype).bits // 8
+    if nbytes < _SMALL or _pool.limit == 0:
+        return torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype)
+    storage = torch.frombuffer(_pool.take(nbytes), dtype=dtype).untyped_storage()
+    return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape), tuple(strides))
+
+
+def stats() -> Stats:
+    """What the pool holds, in bytes."""
+    return _pool.stats()
+
+
+def set_limit(limit: int) -> None:
+    """Bound the idle memory of the pool, in bytes; a quarter of the machine's at first, 0 switches the pool off."""
+    _pool.set_limit(limit)
+
+
+def empty_cache() -> None:
+    """Free all idle memory of the pool."""
+    _pool.empty_cache()
+
+
+__all__ = ("Stats", "empty", "empty_cache", "set_limit", "stats")

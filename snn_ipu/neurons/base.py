@@ -1,0 +1,297 @@
+"""What every neuron module shares: parameters, hidden state, one-step and whole-sequence calls."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, ClassVar, Mapping, Sequence, Tuple, Union
+
+import torch
+from torch import Tensor, nn
+
+from ..backends.select import check_name
+from ..errors import ShapeError
+from ..scan import scan
+from ..surrogate import SpikeGrad, Surrogate, atan
+
+Value = Union[float, Tensor]
+State = Tuple[Tensor, ...]
+
+
+class SpikingNeuron(nn.Module):
+    """Base of all neurons: a layer of independent cells, each following the class's `step`.
+
+    A subclass gives the step in plain torch and the names of its states and parameters; everything else is here. States
+    are plain tensors that follow the input's device; they are held as non-persistent buffers, so a `state_dict` holds
+    parameters only and no network knows of another.
+
+    Attributes:
+        step: `step(x, *states, **params, **flags) -> (spk, *new_states)`.
+        state_names: the states in the step's order.
+        initial: start value of each state that does not start at 0.
+        backend: "auto", or the name of the backend to insist on.
+    """
+
+    step: ClassVar[Callable[..., Any]]
+    state_names: ClassVar[tuple[str, ...]] = ()
+    initial: ClassVar[Mapping[str, float]] = {}
+
+    def __init__(
+        self,
+        spike_grad: SpikeGrad | None = None,
+        *,
+        init_hidden: bool = False,
+        output: bool = False,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if spike_grad is not None and not callable(spike_grad):
+            raise TypeError(
+                f"{type(self).__name__}(spike_grad={spike_grad!r}): expected a surrogate such as "
+                "snn_ipu.surrogate.fast_sigmoid(), or any callable of mem - threshold."
+            )
+        self.spike_grad: SpikeGrad = atan() if spike_grad is None else spike_grad
+        self.init_hidden = init_hidden
+        self.output = output
+        self.backend = check_name(backend)
+        self._param_names: tuple[str, ...] = ()
+        for name in self.state_names:
+            self.register_buffer(name, torch.zeros(0), persistent=False)
+
+    def add_param(self, name: str, value: Value, learn: bool = False) -> None:
+        """Register a value that the step takes: a learnable parameter or a buffer."""
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+        if not tensor.is_floating_point():
+            tensor = tensor.to(torch.get_default_dtype())
+        if learn:
+            setattr(self, name, tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor))
+        else:
+            self.register_buffer(name, tensor)
+        self._param_names = (*self._param_names, name)
+
+    def params(self) -> dict[str, Tensor]:
+        """The tensors that the step takes by name."""
+        return {name: getattr(self, name) for name in self._param_names}
+
+    def flags(self) -> dict[str, Any]:
+        """Arguments of the step that are fixed for the module, such as the reset mechanism."""
+        return {}
+
+    def start(self, x: Tensor, state: Sequence[Tensor | None] | None) -> Sequence[Tensor | None] | None:
+        """Fill in the start values of states that do not start at 0; `x` is one frame."""
+        if not self.initial:
+            return state
+        given: list[Tensor | None] = [None] * len(self.state_names) if state is None else list(state)
+        for position, name in enumerate(self.state_names):
+            if given[position] is None and name in self.initial:
+                given[position] = torch.full_like(x, self.initial[name])
+        return given
+
+    def forward(self, x: Tensor, *states: Tensor | None) -> Any:
+        """One time step.
+
+        Args:
+            x: input current [B, ...].
+            states: as returned by the previous step, [B, ...] each; without them the module goes on from its own last
+                state, zeros after `reset_mem`. Not allowed with `init_hidden=True`.
+
+        Returns: `(spk, *states)`; with `init_hidden=True` only spk, unless `output=True`.
+
+        Raises: TypeError for states with init_hidden; ShapeError for shapes that do not fit.
+        """
+        if self.init_hidden and any(s is not None for s in states):
+            raise TypeError(
+                f"{type(self).__name__}(init_hidden=True) called with states: expected the input alone. "
+                "Drop the states, or build the neuron with init_hidden=False."
+            )
+        if len(states) > len(self.state_names):
+            raise TypeError(
+                f"{type(self).__name__}(x, {len(states)} states): expected at most {len(self.state_names)} states: "
+                f"{', '.join(self.state_names)}."
+            )
+        held = [getattr(self, name) for name in self.state_names]
+        given = [*states, *(None,) * (len(held) - len(states))]
+        state = [own if s is None else s for s, own in zip(given, held)]
+        spk, new = self.advance(x, [None if s.shape == (0,) else s for s in state])
+        for name, s in zip(self.state_names, new):
+            setattr(self, name, s)
+        if self.init_hidden and not self.output:
+            return spk
+        return (spk, *(s for name, s in zip(self.state_names, new) if name != "spk"))
+
+    def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
+        """One step from an explicit state; touches nothing of the module."""
+        result = scan(
+            type(self).__name__,
+            type(self).step,
+            self.state_names,
+            x,
+            self.start(x, state),
+            self.params(),
+            self.flags(),
+            self.spike_grad,
+            single=True,
+            backend=self.backend,
+        )
+        return result.spk, result.states
+
+    def sequence(
+        self,
+        x: Tensor,
+        state: Sequence[Tensor | None] | None = None,
+        *,
+        num_steps: int | None = None,
+        trace: str | Sequence[str] | None = None,
+    ) -> Any:
+        """All time steps in one fused call; touches nothing of the module.
+
+        Args:
+            x: input currents [T, B, ...]; or one frame [B, ...] that is repeated `num_steps` times.
+            state: initial states by position, [B, ...] each; None starts from the neuron's start values.
+            num_steps: T, for a static x.
+            trace: a state's name, or several, of which every step is wanted.
+
+        Returns: `(spk, state)`: spikes [T, B, ...] in x's dtype, final states [B, ...]; with `trace`, also the traced
+            states [T, B, ...], one tensor each. States are float32, float64 for float64 input.
+
+        Raises: ShapeError for shapes and dtypes that do not fit; UnsupportedError for a backend that cannot run it.
+        """
+        traced = (trace,) if isinstance(trace, str) else tuple(trace or ())
+        spk, states, traces = self.run_sequence(x, state, num_steps, traced)
+        return (spk, states, *(traces[name] for name in traced))
+
+    def run_sequence(
+        self,
+        x: Tensor,
+        state: Sequence[Tensor | None] | None,
+        num_steps: int | None,
+        traced: tuple[str, ...],
+    ) -> tuple[Tensor, State, dict[str, Tensor]]:
+        """`sequence` with traces by name."""
+        first = x if num_steps is not None or x.dim() == 0 or x.shape[0] == 0 else x[0]
+        return scan(
+            type(self).__name__,
+            type(self).step,
+            self.state_names,
+            x,
+            self.start(first, state) if self.initial else state,
+            self.params(),
+            self.flags(),
+            self.spike_grad,
+            num_steps=num_steps,
+            traced=traced,
+            backend=self.backend,
+        )
+
+    def reset_mem(self) -> Any:
+        """Forget the hidden state; the next step starts anew, with any batch size. Returns the empty states."""
+        for name in self.state_names:
+            setattr(self, name, torch.zeros(0, device=getattr(self, name).device))
+        states = tuple(getattr(self, name) for name in self.state_names)
+        return states[0] if len(states) == 1 else states
+
+    def detach_mem(self) -> None:
+        """Cut the hidden state from the graph of earlier steps, as truncated backpropagation through time needs."""
+        for name in self.state_names:
+            setattr(self, name, getattr(self, name).detach())
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies and pickles hold the values of the states, not the graph that made them.
+        members = dict(self.__dict__)
+        members["_buffers"] = {
+            name: b.detach() if name in self.state_names and b is not None else b for name, b in self._buffers.items()
+        }
+        return members
+
+    def extra_repr(self) -> str:
+        def shown(tensor: Tensor) -> str:
+            return f"{tensor.item():.4g}" if tensor.numel() == 1 else f"tensor{list(tensor.shape)}"
+
+        parts = [
+            f"{name}={shown(p)}" + (" (learned)" if isinstance(p, nn.Parameter) else "")
+            for name, p in self.params().items()
+        ]
+        grad = self.spike_grad if isinstance(self.spike_grad, Surrogate) else getattr(self.spike_grad, "__name__", "?")
+        parts += [f"spike_grad={grad}"]
+        parts += [f"{name}={value!r}" for name, value in self.flags().items()]
+        return ", ".join([*parts, f"backend={self.backend!r}"])
+
+
+def _keyword_only(step: Callable[..., Any], states: Sequence[str]) -> dict[str, float]:
+    """The step's parameters with their defaults.
+
+    Raises: TypeError where the step is not `step(x, *states, *, name=number, ...)`.
+    """
+    parameters = list(inspect.signature(step).parameters.values())
+    positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    wrong = [n for n, v in defaults.items() if isinstance(v, bool) or not isinstance(v, (int, float))]
+    if positional[1:] != list(states) or wrong:
+        raise TypeError(
+            f"neuron(states={tuple(states)}) on {step.__name__}{inspect.signature(step)}: expected the arguments "
+            f"x, {', '.join(states)}, then keyword-only parameters with numbers as defaults"
+            + (f"; {wrong[0]} has none. " if wrong else ". ")
+            + f"Write def {step.__name__}(x, {', '.join(states)}, *, beta=0.9, ...)."
+        )
+    return {name: float(value) for name, value in defaults.items()}
+
+
+def neuron(
+    states: Sequence[str] | Mapping[str, float], learn: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], type[SpikingNeuron]]:
+    """Turn one step of plain torch into a neuron module that every backend compiles.
+
+        @snn.neuron(states=("mem",))
+        def integrator(x, mem, *, beta=0.9, threshold=1.0):
+            mem = beta * mem + x
+            return snn.spike(mem - threshold), mem
+
+    Args:
+        states: names of the states, in the order of the step's arguments; a mapping gives their start values.
+        learn: parameters that are learned unless the module is told otherwise.
+
+    Returns: a class; `integrator(beta=0.95, spike_grad=..., learn=("beta",))` makes a layer. Each parameter is a number
+        or a tensor that broadcasts against the last dimensions of [B, ...].
+
+    Raises: TypeError when the step's arguments are not x, the states, and keyword-only numbers.
+    """
+    names = tuple(states)
+    start = {n: float(v) for n, v in states.items() if v != 0} if isinstance(states, Mapping) else {}
+
+    def decorate(step: Callable[..., Any]) -> type[SpikingNeuron]:
+        defaults = _keyword_only(step, names)
+        learned_by_default = tuple(learn)
+
+        class Neuron(SpikingNeuron):
+            def __init__(
+                self,
+                *,
+                spike_grad: SpikeGrad | None = None,
+                learn: Sequence[str] = learned_by_default,
+                init_hidden: bool = False,
+                output: bool = False,
+                backend: str = "auto",
+                **values: Value,
+            ) -> None:
+                super().__init__(spike_grad, init_hidden=init_hidden, output=output, backend=backend)
+                unknown = [n for n in (*values, *learn) if n not in defaults]
+                if unknown:
+                    raise TypeError(
+                        f"{step.__name__}({unknown[0]}=...): expected parameters among {', '.join(defaults)}. "
+                        "Add it to the step as a keyword-only argument."
+                    )
+                for name, default in defaults.items():
+                    self.add_param(name, values.get(name, default), name in learn)
+
+        Neuron.step = staticmethod(step)
+        Neuron.state_names = names
+        Neuron.initial = start
+        Neuron.__name__ = step.__name__
+        Neuron.__qualname__ = step.__qualname__
+        Neuron.__module__ = step.__module__
+        Neuron.__doc__ = step.__doc__
+        return Neuron
+
+    return decorate
+
+
+__all__ = ["ShapeError", "SpikingNeuron", "State", "Value", "neuron"]

@@ -1,0 +1,119 @@
+"""What the snnTorch neurons share: firing, reset mechanisms and their constructor arguments."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..surrogate import SpikeGrad, disabled, spike
+from .base import SpikingNeuron, Value
+
+RESET_MECHANISMS = ("subtract", "zero", "none")
+Quantiser = Callable[[Tensor], Tensor]
+
+
+def has_fired(mem: Tensor, threshold: Tensor) -> Tensor:
+    """1 where the last step ended above threshold: the reset that is still due, without gradient."""
+    return spike(mem - threshold).detach()
+
+
+def fire(
+    mem: Tensor,
+    threshold: Tensor,
+    graded_spikes_factor: Tensor | None = None,
+    inhibition: bool = False,
+    state_quant: Quantiser | None = None,
+) -> Tensor:
+    """spk = H(mem - threshold), scaled by the graded factor; with inhibition only the largest membrane may spike."""
+    if inhibition:
+        u = mem - threshold
+        winner = torch.zeros_like(u).scatter(1, u.argmax(1, keepdim=True), 1.0)
+        return spike(u) * winner
+    spk = spike((mem if state_quant is None else state_quant(mem)) - threshold)
+    return spk if graded_spikes_factor is None else spk * graded_spikes_factor
+
+
+def reset_at_once(
+    mem: Tensor,
+    spk: Tensor,
+    due: Tensor,
+    threshold: Tensor,
+    reset_mechanism: str,
+    graded_spikes_factor: Tensor | None = None,
+) -> Tensor:
+    """The reset of `reset_delay=False`, in the step of the spike; `due` is what the delayed reset has done already."""
+    fired = spk if graded_spikes_factor is None else spk / graded_spikes_factor
+    now = fired - due
+    if reset_mechanism == "subtract":
+        return mem - now * threshold
+    return mem - now * mem if reset_mechanism == "zero" else mem
+
+
+class LIF(SpikingNeuron):
+    """Base of the neurons with snnTorch's constructor arguments; parameters and buffers have snnTorch's names."""
+
+    graded: ClassVar[bool] = False
+    reset_mechanism_val: Tensor
+
+    def __init__(
+        self,
+        threshold: Value = 1.0,
+        spike_grad: SpikeGrad | None = None,
+        surrogate_disable: bool = False,
+        init_hidden: bool = False,
+        inhibition: bool = False,
+        learn_threshold: bool = False,
+        reset_mechanism: str = "subtract",
+        state_quant: bool | Quantiser = False,
+        output: bool = False,
+        graded_spikes_factor: Value = 1.0,
+        learn_graded_spikes_factor: bool = False,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__(spike_grad, init_hidden=init_hidden, output=output, backend=backend)
+        if surrogate_disable:
+            self.spike_grad = disabled()
+        self.surrogate_disable = surrogate_disable
+        self.inhibition = inhibition
+        self.state_quant = state_quant
+        if inhibition:
+            warnings.warn(
+                f"{type(self).__name__}(inhibition=True) is meant for dense layers: one neuron per sample may spike.",
+                stacklevel=3,
+            )
+        self.add_param("threshold", threshold, learn_threshold)
+        if self.graded:
+            self.add_param("graded_spikes_factor", graded_spikes_factor, learn_graded_spikes_factor)
+        else:
+            self.register_buffer("graded_spikes_factor", torch.tensor(1.0))
+        self.register_buffer("reset_mechanism_val", torch.tensor(0))
+        self.reset_mechanism = reset_mechanism
+
+    @property
+    def reset_mechanism(self) -> str:
+        """What a spike does to the membrane: "subtract" the threshold, set it to "zero", or "none"."""
+        return self._reset_mechanism
+
+    @reset_mechanism.setter
+    def reset_mechanism(self, value: str) -> None:
+        if value not in RESET_MECHANISMS:
+            raise ValueError(
+                f"{type(self).__name__}(reset_mechanism={value!r}): expected one of {', '.join(RESET_MECHANISMS)}."
+            )
+        self._reset_mechanism = value
+        self.reset_mechanism_val.fill_(RESET_MECHANISMS.index(value))
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._reset_mechanism = RESET_MECHANISMS[int(self.reset_mechanism_val)]
+
+    def flags(self) -> dict[str, Any]:
+        flags: dict[str, Any] = {"reset_mechanism": self._reset_mechanism}
+        if self.inhibition:
+            flags["inhibition"] = True
+        if self.state_quant:
+            flags["state_quant"] = self.state_quant
+        return flags

@@ -1,0 +1,119 @@
+"""The one path of a neuron call: check at the border, then hand it to a backend."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from .backends import select
+from .backends.call import Call, Result, state_dtype
+from .errors import ShapeError
+from .surrogate import SpikeGrad
+
+
+def _checked_x(owner: str, x: Any, time: bool) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise ShapeError(f"{owner}({type(x).__name__}): expected a tensor. Convert the input with torch.as_tensor.")
+    if not x.is_floating_point():
+        raise ShapeError(
+            f"{owner}(x of dtype {x.dtype}): expected a floating-point input current. Convert it with x.float()."
+        )
+    if time and x.dim() < 2:
+        raise ShapeError(
+            f"{owner}.sequence(x of shape {tuple(x.shape)}): expected time first, [T, batch, ...]. "
+            "Add the missing dimensions, or pass num_steps= for one static frame."
+        )
+    return x
+
+
+def _checked_state(
+    owner: str,
+    names: Sequence[str],
+    state: Sequence[Tensor | None] | None,
+    frame: torch.Size,
+    dtype: torch.dtype,
+) -> tuple[Tensor | None, ...]:
+    if state is None:
+        return (None,) * len(names)
+    if isinstance(state, Tensor) or len(state) != len(names):
+        given = "one tensor" if isinstance(state, Tensor) else f"{len(state)} states"
+        raise ShapeError(
+            f"{owner}(state of {given}): expected a tuple of {len(names)}: {', '.join(names)}. "
+            "Pass the final state of an earlier call as it is."
+        )
+    for name, s in zip(names, state):
+        if s is not None and s.shape != frame:
+            raise ShapeError(
+                f"{owner}({name} of shape {tuple(s.shape)}, frames of shape {tuple(frame)}): expected equal shapes. "
+                "The batch size or the layer's width has changed: start from no state, or call reset_mem() "
+                "(snn_ipu.utils.reset(net) for a whole network) before a new batch."
+            )
+    return tuple(None if s is None else s.to(dtype) for s in state)
+
+
+def _checked_params(
+    owner: str, params: Mapping[str, Tensor], frame: torch.Size, dtype: torch.dtype
+) -> Mapping[str, Tensor]:
+    for name, p in params.items():
+        sizes = tuple(p.shape)
+        fits = len(sizes) <= len(frame) and all(s in (1, f) for s, f in zip(reversed(sizes), reversed(frame)))
+        if p.numel() != 1 and not fits:
+            raise ShapeError(
+                f"{owner}({name} of shape {sizes}) does not fit frames of shape {tuple(frame)}; expected one value "
+                f"or a shape that broadcasts against the last dimensions, such as [{frame[-1] if frame else 1}]. "
+                "For [batch, channels, height, width] give one value per channel as [channels, 1, 1]."
+            )
+    return {name: p.to(dtype) for name, p in params.items()}
+
+
+def scan(
+    owner: str,
+    fn: Callable[..., Any],
+    state_names: tuple[str, ...],
+    x: Tensor,
+    state: Sequence[Tensor | None] | None,
+    params: Mapping[str, Tensor],
+    flags: Mapping[str, Any],
+    spike_grad: SpikeGrad,
+    *,
+    num_steps: int | None = None,
+    traced: tuple[str, ...] = (),
+    single: bool = False,
+    backend: str = "auto",
+) -> Result:
+    """Run a neuron's step over time on the backend asked for.
+
+    Args:
+        owner: the neuron's name, for messages.
+        fn, state_names, params, flags, spike_grad: the step and what it is given, as in `Call`.
+        x: [T, *frame]; or [*frame] when `num_steps` is given or `single` is set.
+        state: initial states [*frame] by position, None for zeros.
+        traced: states of which every step is wanted.
+        backend: "auto" or a backend's name.
+
+    Raises: ShapeError for input, states or parameters that do not fit; BackendMissingError; UnsupportedError.
+    """
+    if num_steps is not None and (isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1):
+        raise ValueError(f"{owner}.sequence(num_steps={num_steps!r}): expected a positive whole number of time steps.")
+    unknown = [name for name in traced if name not in state_names]
+    if unknown:
+        raise ValueError(f"{owner}.sequence(trace={unknown[0]!r}): expected one of {', '.join(state_names)}.")
+    static = single or num_steps is not None
+    x = _checked_x(owner, x, time=not static)
+    frame = x.shape if static else x.shape[1:]
+    dtype = state_dtype(x)
+    call = Call(
+        fn=fn,
+        state_names=state_names,
+        x=x,
+        initial=_checked_state(owner, state_names, state, frame, dtype),
+        params=_checked_params(owner, params, frame, dtype),
+        flags=flags,
+        spike_grad=spike_grad,
+        num_steps=num_steps,
+        traced=traced,
+        single=single,
+    )
+    return select.run(call, backend)

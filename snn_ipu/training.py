@@ -1,0 +1,106 @@
+"""One minibatch of training or inference as one call, the same on every backend."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .backends.select import NAMES
+from .errors import BackendMissingError, ShapeError
+from .neurons.base import SpikingNeuron
+from .unroll import unroll
+
+LossFn = Callable[[Any, Tensor], Tensor]
+
+
+def _place(net: nn.Module, device: str) -> torch.device:
+    """Move the network to the device and set the backend of its neurons; "auto" takes CUDA where there is one."""
+    if device not in NAMES:
+        raise ValueError(f"device={device!r}: expected one of {', '.join(NAMES)}.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BackendMissingError("device='cuda': torch finds no CUDA device. Use device='cpu' or 'auto'.")
+    where = "cuda" if device == "cuda" or (device == "auto" and torch.cuda.is_available()) else "cpu"
+    if device in ("reference", "cpu"):
+        for module in net.modules():
+            if isinstance(module, SpikingNeuron):
+                module.backend = device
+    net.to(where)
+    return torch.device(where)
+
+
+class _Model:
+    def __init__(self, net: nn.Module, num_steps: int | None, device: str):
+        self.net = net
+        self.num_steps = num_steps
+        self.device = _place(net, device)
+
+    def spikes(self, x: Tensor) -> Any:
+        return unroll(self.net, x.to(self.device, non_blocking=True), self.num_steps)[0]
+
+
+class TrainingModel(_Model):
+    """Made by `training_model`."""
+
+    def __init__(
+        self, net: nn.Module, loss_fn: LossFn, optimizer: Optimizer, num_steps: int | None, device: str
+    ) -> None:
+        super().__init__(net, num_steps, device)
+        self.loss_fn = loss_fn
+        self.optimizer = optimizer
+
+    def __call__(self, x: Tensor, y: Tensor) -> tuple[Any, Tensor]:
+        self.net.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        out = self.spikes(x)
+        loss = self.loss_fn(out, y.to(self.device, non_blocking=True))
+        if loss.numel() != 1:
+            raise ShapeError(
+                f"loss_fn returned a tensor of shape {tuple(loss.shape)}; expected one value. Average or sum it."
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return out.detach() if isinstance(out, Tensor) else out, loss.detach()
+
+
+class InferenceModel(_Model):
+    """Made by `inference_model`."""
+
+    def __call__(self, x: Tensor) -> Any:
+        self.net.eval()
+        with torch.no_grad():
+            return self.spikes(x)
+
+
+def training_model(
+    net: nn.Module,
+    loss_fn: LossFn,
+    optimizer: Optimizer,
+    *,
+    num_steps: int | None = None,
+    device: str = "auto",
+) -> TrainingModel:
+    """A callable that trains on one minibatch: forward over all time steps, backward, weight update.
+
+    Args:
+        net: a one-step network, as `unroll` takes it.
+        loss_fn: `loss_fn(spk, y)` of spikes [T, B, classes] and targets [B].
+        optimizer: over the network's parameters.
+        num_steps: T for static inputs [B, ...]; None for inputs [T, B, ...].
+        device: "auto", "cpu", "cuda" or "reference".
+
+    Returns: `step(x, y) -> (out, loss)`; out are the spikes, detached.
+
+    Raises: BackendMissingError for a device that does not work here; ValueError for an unknown one.
+    """
+    return TrainingModel(net, loss_fn, optimizer, num_steps, device)
+
+
+def inference_model(net: nn.Module, *, num_steps: int | None = None, device: str = "auto") -> InferenceModel:
+    """A callable that runs the network without keeping anything for a backward pass; arguments as in `training_model`.
+
+    Returns: `run(x) -> out`, spikes [T, B, classes].
+    """
+    return InferenceModel(net, num_steps, device)
