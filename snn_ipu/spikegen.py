@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from snn_ipu.functional.inputs import class_mask
+from .functional.inputs import class_mask
 
 
 def rate(
@@ -157,9 +157,7 @@ def latency_code_linear(
     Raises: ValueError.
     Source: snnTorch.
     """
-    return _latency(data, num_steps, threshold, tau, first_spike_time, normalize, True, 0.0)[0].to(
-        _float_type(data)
-    )
+    return _latency(data, num_steps, threshold, tau, first_spike_time, normalize, True, 0.0)[0].to(_float_type(data))
 
 
 def latency_code_log(
@@ -242,9 +240,7 @@ def delta(data: Tensor, threshold: float = 0.1, padding: bool = False, off_spike
     Raises: ValueError for off spikes in a type without negative numbers.
     Source: snnTorch.
     """
-    _check(
-        data.dtype.is_signed or not off_spike, "delta", f"signed data with off_spike=True, got {data.dtype}"
-    )
+    _check(data.dtype.is_signed or not off_spike, "delta", f"signed data with off_spike=True, got {data.dtype}")
     # the difference of two uint8 wraps around
     values = data if data.is_floating_point() else data.to(torch.int64)
     before = torch.cat((values[:1] if padding else torch.zeros_like(values[:1]), values[:-1]))
@@ -404,9 +400,7 @@ def target_rate_code(
     # the margin is for rates such as 0.07, where 14 / 0.07 is not 200 but just below or above it
     count = math.ceil(span * rate - 1e-9)
     if firing_pattern.lower() == "regular":
-        times = torch.tensor(
-            [first_spike_time + int(i / rate + 1e-9) for i in range(count)], dtype=torch.int64
-        )
+        times = torch.tensor([first_spike_time + int(i / rate + 1e-9) for i in range(count)], dtype=torch.int64)
     else:
         times = (torch.rand(count) * span + first_spike_time).long()
     return torch.zeros(num_steps).index_fill(0, times, 1), times
@@ -438,9 +432,7 @@ def rate_interpolate(
     return values
 
 
-def latency_interpolate(
-    spike_time: Tensor, num_steps: int, on_target: float = 1, off_target: float = 0
-) -> Tensor:
+def latency_interpolate(spike_time: Tensor, num_steps: int, on_target: float = 1, off_target: float = 0) -> Tensor:
     """Target values that rise linearly to one spike per neuron: off + (on - off) · t / time, then off.
 
     A neuron whose spike is beyond the last step is at off_target throughout.

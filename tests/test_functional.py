@@ -263,9 +263,7 @@ def test_mse_temporal_loss__default_targets__are_the_first_and_the_last_step():
     spk = torch.zeros(6, 1, 3)
     spk[0, 0, 1] = spk[5, 0, 0] = spk[5, 0, 2] = 1
     assert SF.mse_temporal_loss()(spk, torch.tensor([1])) == 0
-    torch.testing.assert_close(
-        SF.mse_temporal_loss()(spk, torch.tensor([0])), torch.tensor(2 * (5 / 6) ** 2 / 3)
-    )
+    torch.testing.assert_close(SF.mse_temporal_loss()(spk, torch.tensor([0])), torch.tensor(2 * (5 / 6) ** 2 / 3))
 
 
 def test_mse_membrane_loss__negative_off_target__is_the_target_asked_for():
@@ -311,9 +309,7 @@ def test_mse_temporal_loss__several_spikes__compares_each_with_its_target():
     )
     loss = loss_fn(spk, torch.tensor([0, 1]))
     expected = torch.zeros(2, 2, 2)
-    expected[0, 1] = (
-        torch.tensor([1.0, 1.0]) / 64
-    )  # sample 1: neuron 0 at 7 instead of 6, neuron 1 at 2 instead of 1
+    expected[0, 1] = torch.tensor([1.0, 1.0]) / 64  # sample 1: neuron 0 at 7 instead of 6, neuron 1 at 2 instead of 1
     torch.testing.assert_close(loss, expected)
 
 
@@ -496,9 +492,7 @@ def test_state_quant__any_dtype__follows_the_state(dtype):
     assert quantise(x).dtype == dtype
     levels = quantise.levels(torch.float64)
     nearest = levels[(x.double().unsqueeze(-1) - levels).abs().argmin(-1)]
-    torch.testing.assert_close(
-        quantise(x).double(), nearest, atol=1e-2 if dtype != torch.float64 else 1e-12, rtol=0
-    )
+    torch.testing.assert_close(quantise(x).double(), nearest, atol=1e-2 if dtype != torch.float64 else 1e-12, rtol=0)
 
 
 def test_state_quant__half_way_between_levels__takes_the_lower():

@@ -11,9 +11,7 @@ import torch
 
 from snn_ipu import spikegen
 
-CALLS = [
-    name for name, value in vars(theirs).items() if inspect.isfunction(value) and not name.startswith("_")
-]
+CALLS = [name for name, value in vars(theirs).items() if inspect.isfunction(value) and not name.startswith("_")]
 
 
 def values(*shape, seed=0, dtype=torch.float32):
@@ -54,10 +52,7 @@ def test_rate__non_contiguous_data__draws_snntorchs_spikes():
 
 
 def test_rate__sixteen_bit_and_empty_data__follow_the_data():
-    assert (
-        spikegen.rate(values(3, dtype=torch.bfloat16), num_steps=4, first_spike_time=1).dtype
-        == torch.bfloat16
-    )
+    assert spikegen.rate(values(3, dtype=torch.bfloat16), num_steps=4, first_spike_time=1).dtype == torch.bfloat16
     assert spikegen.rate(torch.zeros(0, 3), num_steps=4).shape == (4, 0, 3)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from snn_ipu.functional.acc import accuracy_rate, accuracy_temporal
-from snn_ipu.functional.loss import (
+from .acc import accuracy_rate, accuracy_temporal
+from .loss import (
     LossFunctions,
     ce_count_loss,
     ce_max_membrane_loss,
@@ -13,8 +13,8 @@ from snn_ipu.functional.loss import (
     mse_membrane_loss,
     mse_temporal_loss,
 )
-from snn_ipu.functional.population import population_counts
-from snn_ipu.functional.probe import (
+from .population import population_counts
+from .probe import (
     AttributeMonitor,
     BaseMonitor,
     GradInputMonitor,
@@ -22,8 +22,8 @@ from snn_ipu.functional.probe import (
     InputMonitor,
     OutputMonitor,
 )
-from snn_ipu.functional.reg import l1_rate_sparsity
-from snn_ipu.functional.spike_time import SpikeTime, spike_times
+from .reg import l1_rate_sparsity
+from .spike_time import SpikeTime, spike_times
 
 __all__ = [
     "AttributeMonitor",

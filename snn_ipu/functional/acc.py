@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from snn_ipu.errors import ShapeError
-from snn_ipu.functional.inputs import recording
-from snn_ipu.functional.population import output_classes, population_counts, population_mean
-from snn_ipu.functional.spike_time import spike_times
+from ..errors import ShapeError
+from .inputs import recording
+from .population import output_classes, population_counts, population_mean
+from .spike_time import spike_times
 
 
 def accuracy_rate(

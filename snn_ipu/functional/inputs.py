@@ -7,7 +7,7 @@ from typing import Callable
 import torch
 from torch import Tensor
 
-from snn_ipu.errors import ShapeError
+from ..errors import ShapeError
 
 # torch.nn.NLLLoss leaves samples with this label out of the loss.
 IGNORED_LABEL = -100
@@ -43,11 +43,7 @@ def readable(values: Tensor) -> bool:
     """
     if _is_compiling() or _is_tracing():
         return False
-    return (
-        type(values) is Tensor
-        and values.device.type == "cpu"
-        and not torch._C._functorch.is_batchedtensor(values)
-    )
+    return type(values) is Tensor and values.device.type == "cpu" and not torch._C._functorch.is_batchedtensor(values)
 
 
 def check_label_shape(targets: Tensor, call: str, *shapes: tuple[int, ...]) -> None:

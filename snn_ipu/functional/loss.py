@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snn_ipu.errors import ShapeError
-from snn_ipu.functional.inputs import IGNORED_LABEL, check_label_shape, class_mask, class_values, recording
-from snn_ipu.functional.population import check_classes, output_classes, population_counts, population_mean
-from snn_ipu.functional.spike_time import SpikeTime, Times, spike_times
+from ..errors import ShapeError
+from .inputs import IGNORED_LABEL, check_label_shape, class_mask, class_values, recording
+from .population import check_classes, output_classes, population_counts, population_mean
+from .spike_time import SpikeTime, Times, spike_times
 
 _REDUCTIONS = ("mean", "sum", "none")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from snn_ipu.errors import ShapeError
-from snn_ipu.functional.inputs import recording
+from ..errors import ShapeError
+from .inputs import recording
 
 
 def check_classes(population_code: bool, num_classes: int, call: str) -> None:

@@ -118,9 +118,7 @@ class OutputMonitor(BaseMonitor):
     Source: snnTorch, after SpikingJelly.
     """
 
-    def __init__(
-        self, net: nn.Module, instance: Layers = None, function_on_output: Function = _unchanged
-    ) -> None:
+    def __init__(self, net: nn.Module, instance: Layers = None, function_on_output: Function = _unchanged) -> None:
         super().__init__()
         self.function_on_output = function_on_output
         self._watch(
@@ -142,9 +140,7 @@ class InputMonitor(BaseMonitor):
     Source: snnTorch, after SpikingJelly.
     """
 
-    def __init__(
-        self, net: nn.Module, instance: Layers = None, function_on_input: Function = _unchanged
-    ) -> None:
+    def __init__(self, net: nn.Module, instance: Layers = None, function_on_input: Function = _unchanged) -> None:
         super().__init__()
         self.function_on_input = function_on_input
         self._watch(
@@ -198,9 +194,7 @@ class GradInputMonitor(BaseMonitor):
     Source: snnTorch, after SpikingJelly.
     """
 
-    def __init__(
-        self, net: nn.Module, instance: Layers = None, function_on_grad_input: Function = _unchanged
-    ) -> None:
+    def __init__(self, net: nn.Module, instance: Layers = None, function_on_grad_input: Function = _unchanged) -> None:
         super().__init__()
         self.function_on_grad_input = function_on_grad_input
         self._watch(
@@ -222,9 +216,7 @@ class GradOutputMonitor(BaseMonitor):
     Source: snnTorch, after SpikingJelly.
     """
 
-    def __init__(
-        self, net: nn.Module, instance: Layers = None, function_on_grad_output: Function = _unchanged
-    ) -> None:
+    def __init__(self, net: nn.Module, instance: Layers = None, function_on_grad_output: Function = _unchanged) -> None:
         super().__init__()
         self.function_on_grad_output = function_on_grad_output
         self._watch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from snn_ipu.functional.inputs import computed
+from .inputs import computed
 
 
 class l1_rate_sparsity:

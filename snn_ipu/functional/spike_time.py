@@ -7,9 +7,9 @@ from typing import Iterable, Union
 import torch
 from torch import Tensor, nn
 
-from snn_ipu.errors import ShapeError
-from snn_ipu.functional.inputs import check_label_shape, class_mask, class_values, recording
-from snn_ipu.functional.population import check_classes, output_classes, population_mean
+from ..errors import ShapeError
+from .inputs import check_label_shape, class_mask, class_values, recording
+from .population import check_classes, output_classes, population_mean
 
 _CALL = "SpikeTime(...)(spk_out, targets)"
 
@@ -114,9 +114,7 @@ class SpikeTime(nn.Module):
         if not self.target_is_time:
             check_label_shape(targets, _CALL, (batch_size,))
             mask = class_mask(targets, num_outputs, _CALL, spk.device)
-            on, off = (
-                [t + num_steps if t < 0 else t for t in times] for times in (self.on_target, self.off_target)
-            )
+            on, off = ([t + num_steps if t < 0 else t for t in times] for times in (self.on_target, self.off_target))
             return torch.stack([class_values(mask, *pair, spk.dtype) for pair in zip(on, off)])
         goals = targets.to(device=spk.device, dtype=spk.dtype)
         if not self.multi_spike:
