@@ -15,7 +15,8 @@ from torch.autograd.function import once_differentiable
 from .. import buffers
 from ..compiler.adjoint import differentiate
 from ..compiler.plan import plan
-from ..compiler.print_cpp import BLOCK, TYPES, Kernel, Layout, print_kernel
+from ..compiler.print_cpp import BLOCK, TYPES, print_kernel
+from ..compiler.printing import Kernel, Layout
 from ..compiler.trace import trace
 from ..errors import BuildError, TraceError
 from ..surrogate import Surrogate

@@ -2,163 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+import re
 from typing import Sequence
 
 from .adjoint import Adjoint
 from .plan import Plan
-from .program import Node, Program
+from .printing import Kernel, Layout, StepPrinter
+from .program import Program
 
 BLOCK = 1024
 
-OPS: dict[str, str] = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
-    "div": "{0} / {1}",
-    "neg": "-{0}",
-    "abs": "abs_({0})",
-    "sign": "sign_({0})",
-    "sqrt": "std::sqrt({0})",
-    "exp": "exp_({0})",
-    "log": "log_({0})",
-    "tanh": "tanh_({0})",
-    "sigmoid": "sigmoid_({0})",
-    "erf": "std::erf({0})",
-    "atan": "std::atan({0})",
-    "pow": "std::pow({0}, {1})",
-    "min": "min_({0}, {1})",
-    "max": "max_({0}, {1})",
-    "where": "{0} ? {1} : {2}",
-    "cast": "{0} ? S(1) : S(0)",
-    "detach": "{0}",
-    "gt": "{0} > {1}",
-    "ge": "{0} >= {1}",
-    "lt": "{0} < {1}",
-    "le": "{0} <= {1}",
-    "eq": "{0} == {1}",
-    "ne": "{0} != {1}",
-    "and": "{0} & {1}",
-    "or": "{0} | {1}",
-    "not": "!{0}",
-}
-UNDO: dict[tuple[str, int], str] = {
-    ("add", 0): "{out} - {other}",
-    ("add", 1): "{out} - {other}",
-    ("sub", 0): "{out} + {other}",
-    ("sub", 1): "{other} - {out}",
-}
 TYPES = {"float32": "float", "float64": "double", "bfloat16": "bf16", "float16": "f16"}
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What a kernel is specialised for, apart from the program itself.
-
-    Attributes:
-        dtype: of x, spikes and their gradients; states are float64 for float64, else float32.
-        features: parameters with one value per feature; all others are scalars.
-        traced: states of which every step is written.
-        static: x is one frame, used at every step; its gradient is the sum over the steps.
-        training: keep values for a backward pass.
-    """
-
-    dtype: str
-    features: frozenset[str] = frozenset()
-    traced: tuple[str, ...] = ()
-    static: bool = False
-    training: bool = False
-
-    @property
-    def state_type(self) -> str:
-        return "double" if self.dtype == "float64" else "float"
-
-    @property
-    def narrow(self) -> bool:
-        return self.dtype in ("bfloat16", "float16")
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """C++ source with the order of the buffers that its functions take.
-
-    `forward(sizes, buffers, threads, parallel)`; sizes are T, M (neurons), N (features), then the time strides of x and
-    of the gradients that come in, in elements.
-
-    Attributes:
-        forward, backward: names of the buffers of each function, in order; backward is empty without training.
-        saved: buffers that forward writes for backward alone, in 16 bits where `narrow`.
-        kept: every buffer of forward that backward reads.
-    """
-
-    source: str
-    forward: tuple[str, ...]
-    backward: tuple[str, ...]
-    saved: tuple[str, ...]
-    kept: tuple[str, ...]
-    narrow: bool
-
-
-def _literal(value: float) -> str:
-    if math.isnan(value):
-        return "S(NAN)"
-    if math.isinf(value):
-        return "S(INFINITY)" if value > 0 else "S(-INFINITY)"
-    return f"S({value!r})"
-
-
-class _Printer:
-    def __init__(self, program: Program, layout: Layout, adjoint: Adjoint | None, plan: Plan | None):
-        self.program, self.layout, self.adjoint, self.plan = program, layout, adjoint, plan
-        self.graph = program.graph
-        self.varying = program.varying()
-        self.per_feature = self._per_feature()
-        self.lines: list[str] = []
-        self.depth = 0
-
-    def _per_feature(self) -> set[int]:
-        found: set[int] = set()
-        roots = {self.program.param(p) for p in self.layout.features}
-        for index, node in enumerate(self.graph.nodes):
-            if index in roots or (index not in self.varying and any(a in found for a in node.args)):
-                found.add(index)
-        return found
-
-    def put(self, line: str) -> None:
-        self.depth -= line.startswith("}")
-        self.lines.append("  " * self.depth + line)
-        self.depth += line.endswith("{")
-
-    def name(self, index: int) -> str:
-        node = self.graph.nodes[index]
-        if node.op == "const":
-            assert isinstance(node.value, float)
-            return _literal(node.value)
-        if index in self.varying:
-            return f"v{index}"
-        return f"u{index}[i]" if index in self.per_feature else f"u{index}"
-
-    def expression(self, node: Node) -> str:
-        args = [self.name(a) for a in node.args]
-        if node.op == "spike":
-            return args[1] if len(args) == 2 else f"{args[0]} > S(0) ? S(1) : S(0)"
-        return OPS[node.op].format(*args)
-
-    def define(self, index: int) -> None:
-        node = self.graph.nodes[index]
-        if node.op in ("const", "input"):
-            return
-        kind = "bool" if node.is_bool else "S"
-        self.put(f"const {kind} v{index} = {self.expression(node)};")
-
+class _Printer(StepPrinter):
     def loop(self) -> None:
         self.put("#pragma GCC ivdep")
         self.put("for (int64_t i = 0; i < n; ++i) {")
-
-    def values(self, roots: Sequence[int], stop: set[int]) -> list[int]:
-        reached = self.graph.reach(roots, stop=lambda i: i in stop)
-        return sorted(i for i in reached if i in self.varying and i not in stop)
 
     def uniforms(self, roots: Sequence[int]) -> None:
         """Values that do not change over time: scalars once, per-feature values once per block."""
@@ -185,32 +45,23 @@ class _Printer:
                 self.put(f"u{index}[i] = {self.expression(self.graph.nodes[index])};")
         self.put("}")
 
-    @staticmethod
-    def buffer(name: str) -> str:
-        return "b_" + name.replace(":", "_")
-
-    def kept(self, index: int) -> str:
-        """The buffer that a kept value lives in: the trace, where the value is a traced state."""
-        for state, node in zip(self.program.states, self.program.new_states):
-            if node == index and state in self.layout.traced:
-                return f"trace:{state}"
-        return f"save:{index}"
-
     def storage(self, buffer: str) -> str:
         return "K" if buffer.startswith("save:") else "S"
 
-    def open(self, function: str, buffers: Sequence[tuple[str, str]], sizes: Sequence[str]) -> None:
-        self.put(f"static void {function}_block(const int64_t* sizes, void* const* buffers, int64_t block) {{")
+    def function(self, name: str, buffers: Sequence[tuple[str, str]], sizes: Sequence[str], body: list[str]) -> None:
+        """A function over one block, with declarations for what its body mentions."""
+        mentioned = set(re.findall(r"\w+", "\n".join(body)))
+        self.put(f"static void {name}_block(const int64_t* sizes, void* const* buffers, int64_t block) {{")
+        self.put("const int64_t M = sizes[1], m0 = block * BLOCK, n = M - m0 < BLOCK ? M - m0 : BLOCK;")
         for position, size in enumerate(sizes):
-            self.put(f"const int64_t {size} = sizes[{position}]; (void){size};")
-        for position, (name, kind) in enumerate(buffers):
-            self.put(f"{kind}* __restrict const {self.buffer(name)} = static_cast<{kind}*>(buffers[{position}]);")
-            self.put(f"(void){self.buffer(name)};")
-        self.put("const int64_t m0 = block * BLOCK, n = M - m0 < BLOCK ? M - m0 : BLOCK;")
-
-    def parameter_buffers(self) -> list[tuple[str, str]]:
-        names = [f"param:{p}" for p in self.program.params] + [f"spike_param:{p}" for p in self.program.spike_params]
-        return [(n, "const S") for n in names]
+            if size in mentioned and size != "M":
+                self.put(f"const int64_t {size} = sizes[{position}];")
+        for position, (buffer, kind) in enumerate(buffers):
+            variable = self.buffer(buffer)
+            if variable in mentioned:
+                self.put(f"{kind}* __restrict const {variable} = static_cast<{kind}*>(buffers[{position}]);")
+        self.lines.extend("  " + line for line in body)
+        self.put("}")
 
     def forward(self) -> list[tuple[str, str]]:
         program = self.program
@@ -227,7 +78,7 @@ class _Printer:
             *self.parameter_buffers(),
         ]
         outputs = [program.spk, *program.new_states, *saved]
-        self.open("forward", buffers, ("T", "M", "N", "x_step"))
+        outer, self.lines = self.lines, []
         self.uniforms(outputs)
         for state in program.states:
             self.put(f"S s_{state}[BLOCK];")
@@ -261,26 +112,9 @@ class _Printer:
         self.put("}")
         for state in program.states:
             self.put(f"copy({self.buffer('final:' + state)} + m0, s_{state}, n);")
-        self.put("}")
+        body, self.lines = self.lines, outer
+        self.function("forward", buffers, ("T", "M", "N", "x_step"), body)
         return buffers
-
-    def derived(self, ways: Sequence[tuple[int, str]], known: set[int]) -> None:
-        """Define kept, recomputed and solved values, in order; `known` are defined already."""
-        for index, way in ways:
-            node = self.graph.nodes[index]
-            if index in known or index not in self.varying:
-                continue
-            if way == "load":
-                self.put(f"const S v{index} = load(save_{index}[i]);")
-            elif way == "op":
-                self.define(index)
-            else:
-                user = int(way.split(":")[1])
-                args = self.graph.nodes[user].args
-                position = args.index(index)
-                form = UNDO[self.graph.nodes[user].op, position]
-                solved = form.format(out=self.name(user), other=self.name(args[1 - position]))
-                self.put(f"const {'bool' if node.is_bool else 'S'} v{index} = {solved};")
 
     def point_at_kept(self, indices: Sequence[int], step: str) -> None:
         for index in indices:
@@ -322,11 +156,11 @@ class _Printer:
         roots = [r for r in (adjoint.x, *adjoint.states.values(), *adjoint.uniform.values()) if r is not None]
         epilogue = [node for node in adjoint.params.values() if node is not None]
 
-        self.open("backward", buffers, sizes)
+        outer, self.lines = self.lines, []
         values = [i for i, _ in (*plan.values, *plan.restore)]
         self.uniforms([*roots, *values, *epilogue, *(a for i in values for a in graph.nodes[i].args)])
-        self.put("alignas(64) X scratch[BLOCK];")
-        self.put("(void)scratch;")
+        if not self.layout.static:
+            self.put("alignas(64) X scratch[BLOCK];")
         for state in program.states:
             self.put(f"S g_{state}[BLOCK];")
             self.put(f"fill(g_{state}, {self.buffer('grad_final:' + state)}, m0, n);")
@@ -378,7 +212,8 @@ class _Printer:
             self.put("if (b_grad_x) copy(b_grad_x + m0, g_x, n);")
         if learn:
             self.epilogue(adjoint, learn, scalar)
-        self.put("}")
+        body, self.lines = self.lines, outer
+        self.function("backward", buffers, sizes, body)
         self.reduction(buffers, learn, scalar)
         return buffers
 
@@ -401,7 +236,6 @@ class _Printer:
             self.put("if (t > 0) {")
             if plan.needs_x:
                 self.put("const X* __restrict const x = b_x + (t - 1) * x_step + m0;")
-                self.put("(void)x;")
             loaded = [i for i, way in plan.restore if way == "load"]
             self.point_at_kept(loaded, "t - 1")
             self.loop()
@@ -439,8 +273,8 @@ class _Printer:
     def reduction(self, buffers: Sequence[tuple[str, str]], learn: Sequence[str], scalar: Sequence[str]) -> None:
         """Sums the partial gradients in an order that depends on no thread."""
         self.put("static void reduce(const int64_t* sizes, void* const* buffers) {")
-        self.put("const int64_t M = sizes[1], N = sizes[2];")
-        self.put("(void)M; (void)N; (void)buffers;")
+        if learn:
+            self.put("const int64_t M = sizes[1], N = sizes[2];")
         names = [name for name, _ in buffers]
         for param in learn:
             total = f"static_cast<S*>(buffers[{names.index(f'grad_param:{param}')}])"
