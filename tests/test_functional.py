@@ -13,12 +13,13 @@ import pytest
 import snntorch.functional as theirs
 import snntorch.functional.probe as their_probe
 import snntorch.functional.quant as their_quant
+import snntorch.functional.stdp_learner as their_stdp
 import torch
 from torch import nn
 
 import snn_ipu.functional as SF
 from snn_ipu.errors import ShapeError
-from snn_ipu.functional import probe, quant
+from snn_ipu.functional import probe, quant, stdp_learner
 
 # (T, B, N): the smallest, odd sizes, and B == N where a wrongly broadcast class weight goes unnoticed
 SHAPES = [(1, 1, 2), (7, 5, 3), (4, 6, 6)]
@@ -625,3 +626,117 @@ def test_quant_api__state_quant__has_the_arguments_of_snntorch():
     assert [(a.name, a.default) for a in ours.parameters.values()] == [
         (a.name, a.default) for a in reference.parameters.values()
     ]
+
+
+TAUS = {"tau_pre": 3.0, "tau_post": 5.0}
+SYNAPSES = {
+    "linear": (nn.Linear(6, 4), (5, 6)),
+    "conv1d": (nn.Conv1d(2, 3, 3, stride=2, padding=1), (5, 2, 8)),
+    "conv2d": (nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(1, 0)), (5, 2, 6, 7)),
+    "conv2d_reflect": (nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), (5, 2, 6, 7)),
+}
+
+
+def spike_pair(synapse, shape, seed):
+    generator = torch.Generator().manual_seed(seed)
+    before = (torch.rand(shape, generator=generator) < 0.4).float()
+    with torch.no_grad():
+        after = torch.rand(synapse(before).shape, generator=generator)
+    return before, (after < 0.4).float()
+
+
+@pytest.mark.parametrize("name", list(SYNAPSES))
+def test_stdp_single_step__three_steps__equals_snntorch(name):
+    synapse, shape = SYNAPSES[name]
+    call = f"stdp_{name.split('_')[0]}_single_step"
+    traces, their_traces = (None, None), (None, None)
+    for seed in range(3):
+        spikes = spike_pair(synapse, shape, seed)
+        bounds = {"f_pre": torch.abs, "f_post": lambda w: 1 - w}
+        *traces, ours = getattr(stdp_learner, call)(synapse, *spikes, *traces, **TAUS, **bounds)
+        *their_traces, reference = getattr(their_stdp, call)(synapse, *spikes, *their_traces, **TAUS, **bounds)
+        torch.testing.assert_close(ours, reference)
+        torch.testing.assert_close(traces, their_traces)
+        assert ours.abs().sum() > 0
+
+
+def test_stdp_conv2d__groups_and_dilation__sum_over_every_place_a_weight_is_used():
+    conv = nn.Conv2d(2, 4, 2, dilation=2, groups=2)
+    before, after = spike_pair(conv, (3, 2, 5, 5), 0)
+    *_, change = stdp_learner.stdp_conv2d_single_step(
+        conv, before, after, None, None, **TAUS, f_pre=torch.zeros_like, f_post=torch.ones_like
+    )
+    for o in range(4):
+        for h in range(2):
+            for w in range(2):
+                used = before[:, o // 2, 2 * h : 2 * h + 3, 2 * w : 2 * w + 3]
+                torch.testing.assert_close(change[o, 0, h, w], (used * after[:, o]).sum())
+
+
+def test_modulated_stdp_single_step__two_steps__equals_snntorch():
+    synapse, shape = SYNAPSES["linear"]
+    traces, their_traces = (None, None), (None, None)
+    for seed in range(2):
+        spikes = spike_pair(synapse, shape, seed)
+        *traces, ours = stdp_learner.mstdp_linear_single_step(synapse, *spikes, *traces, **TAUS)
+        *their_traces, reference = their_stdp.mstdp_linear_single_step(synapse, *spikes, *their_traces, **TAUS)
+        torch.testing.assert_close(ours, reference)
+        one = [spike[0] for spike in spikes]
+        arguments = (synapse, *one, None, None, 3.0, 5.0, 7.0)
+        ours = stdp_learner.mstdpet_linear_single_step(*arguments)[2]
+        torch.testing.assert_close(ours, their_stdp.mstdpet_linear_single_step(*arguments)[2])
+
+
+@pytest.mark.parametrize("on_grad", [True, False])
+def test_stdp_learner__network_with_states__learns_what_snntorch_learns(on_grad):
+    class Threshold(nn.Module):
+        def forward(self, x):
+            return (x > 0).float()
+
+    class ThresholdWithState(Threshold):
+        def forward(self, x):
+            return super().forward(x), x  # spikes and membrane, as a neuron returns them
+
+    changes = []
+    for module, neurons in ((stdp_learner, ThresholdWithState()), (their_stdp, Threshold())):
+        torch.manual_seed(2)
+        synapse = nn.Linear(6, 4)
+        learner = module.STDPLearner(synapse, neurons, **TAUS)
+        for _ in range(2):
+            for _ in range(3):
+                neurons(synapse((torch.rand(5, 6) < 0.4).float()))
+            change = learner.step(on_grad=on_grad, scale=0.5)
+        changes.append(-synapse.weight.grad if on_grad else change)
+        assert not learner.in_spike_monitor.records
+    torch.testing.assert_close(*changes)
+    assert not changes[0].requires_grad
+
+
+def test_stdp_learner__reset_disable_and_misuse__do_what_they_say():
+    synapse, neurons = nn.Linear(6, 4), nn.ReLU()
+    learner = stdp_learner.STDPLearner(synapse, neurons, **TAUS)
+    neurons(synapse(torch.ones(2, 6)))
+    learner.step()
+    assert learner.trace_pre is not None
+    learner.reset()
+    assert learner.trace_pre is None and learner.trace_post is None
+    learner.disable()
+    neurons(synapse(torch.ones(2, 6)))
+    with pytest.raises(ValueError, match="0 inputs and 0 outputs"):
+        learner.step()
+    learner.enable()
+    synapse(torch.ones(2, 6))
+    with pytest.raises(ValueError, match="1 inputs and 0 outputs"):
+        learner.step()
+    with pytest.raises(TypeError, match=r"nn\.Conv1d"):
+        stdp_learner.STDPLearner(nn.Bilinear(2, 2, 2), neurons, **TAUS)
+
+
+@pytest.mark.parametrize("name", [name for name in dir(stdp_learner) if "stdp" in name.lower()])
+def test_stdp_api__every_name_of_snntorch__has_the_same_arguments(name):
+    ours, reference = (
+        list(inspect.signature(getattr(m, name)).parameters.values()) for m in (stdp_learner, their_stdp)
+    )
+    assert [argument.name for argument in ours] == [argument.name for argument in reference]
+    for mine, other in zip(ours, reference):
+        assert (mine.default is mine.empty) == (other.default is other.empty)
