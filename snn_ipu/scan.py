@@ -103,7 +103,7 @@ def scan(
     static = single or num_steps is not None
     x = _checked_x(owner, x, time=not static)
     frame = x.shape if static else x.shape[1:]
-    dtype = state_dtype(x)
+    dtype = state_dtype(x.dtype)
     call = Call(
         fn=fn,
         state_names=state_names,

@@ -8,6 +8,7 @@ derivative; it stands in for the step where gradients are checked numerically.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import math
 import threading
@@ -81,6 +82,11 @@ class Surrogate:
                 f"Give one: define(..., primitive=lambda u, ...: ...)."
             )
         return self.factory.primitive(u, **dict(self.params))
+
+    @functools.cached_property
+    def form(self) -> Surrogate:
+        """The surrogate without the values of its parameters: what a kernel is compiled for."""
+        return Surrogate(self.factory, tuple((n, 0.0) for n, _ in self.params), self.smooth)
 
     def smoothed(self) -> Surrogate:
         """The same surrogate in smooth mode: spikes are `primitive(u)` and `detach` does nothing in kernels."""

@@ -55,7 +55,12 @@ class Call:
 
     @property
     def state_dtype(self) -> torch.dtype:
-        return state_dtype(self.x)
+        return state_dtype(self.x.dtype)
+
+    @property
+    def flags_key(self) -> tuple[tuple[str, Any], ...]:
+        """The flags as a hashable value."""
+        return tuple(self.flags.items())
 
 
 class Result(NamedTuple):
@@ -66,6 +71,6 @@ class Result(NamedTuple):
     traces: dict[str, Tensor]
 
 
-def state_dtype(x: Tensor) -> torch.dtype:
+def state_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype that states are computed in: float64 for float64, float32 for every other input."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
+    return torch.float64 if dtype == torch.float64 else torch.float32

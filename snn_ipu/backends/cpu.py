@@ -6,13 +6,12 @@ import ctypes
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .. import buffers
 from ..compiler.adjoint import differentiate
 from ..compiler.plan import plan
 from ..compiler.print_cpp import BLOCK, TYPES, print_kernel
@@ -21,8 +20,8 @@ from ..compiler.trace import trace
 from ..errors import BuildError, TraceError
 from ..surrogate import Surrogate
 from . import cache, openmp
-from .call import Call, Result
-from .layout import Strides, arrange, arrange_over_time, dense_strides
+from .call import Call, Result, state_dtype
+from .layout import Frames, Strides, arrange, arrange_over_time
 
 NAME = "cpu"
 FLAGS = (
@@ -38,6 +37,7 @@ FLAGS = (
 )
 _NATIVE = Path(__file__).parent / "native"
 _PARALLEL_FROM = 1 << 15
+_DTYPES = {getattr(torch, name): name for name in TYPES}
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,12 @@ class Built:
     kernel: Kernel
     library: ctypes.CDLL
 
-    def launch(self, name: str, sizes: Sequence[int], given: Mapping[str, Tensor | None]) -> None:
-        order = self.kernel.forward if name == "forward" else self.kernel.backward
-        pointers = [None if (t := given.get(b)) is None else t.data_ptr() for b in order]
-        steps, neurons = sizes[:2]
-        threads = torch.get_num_threads() if steps * neurons >= _PARALLEL_FROM else 1
-        getattr(self.library, name)(
+    def launch(self, function: Any, sizes: Sequence[int], tensors: Sequence[Tensor | None]) -> None:
+        """Call `forward` or `backward` of the library; tensors in the kernel's order, None for a null pointer."""
+        threads = torch.get_num_threads() if sizes[0] * sizes[1] >= _PARALLEL_FROM else 1
+        function(
             (ctypes.c_int64 * len(sizes))(*sizes),
-            (ctypes.c_void_p * len(pointers))(*pointers),
+            (ctypes.c_void_p * len(tensors))(*[None if t is None else t.data_ptr() for t in tensors]),
             threads,
             openmp.parallel() if threads > 1 else None,
         )
@@ -144,152 +142,154 @@ def _untraceable(
     return None
 
 
-def _shape_of(surrogate: Surrogate) -> Surrogate:
-    """The surrogate without its parameter values, which are run-time arguments of a kernel."""
-    return Surrogate(surrogate.factory, tuple((n, 0.0) for n, _ in surrogate.params), surrogate.smooth)
-
-
 def obstacle(call: Call) -> str | None:
     """Why this backend cannot run the call, or None."""
     if call.x.device.type != "cpu":
         return f"x is on {call.x.device}, not on the CPU"
-    if str(call.x.dtype)[6:] not in TYPES:
+    if call.x.dtype not in _DTYPES:
         return f"x is {call.x.dtype}; kernels take {', '.join(TYPES)}"
     if not isinstance(call.spike_grad, Surrogate):
         name = getattr(call.spike_grad, "__name__", type(call.spike_grad).__name__)
         return f"spike_grad {name} is a plain callable; write it with snn_ipu.surrogate.define to have it compiled"
-    reason = status()
-    if reason is not None:
-        return reason
-    flags = tuple(sorted(call.flags.items()))
-    return _untraceable(call.fn, call.state_names, tuple(call.params), flags, _shape_of(call.spike_grad))
-
-
-class _Frames:
-    """How one call's frames lie in memory, and which parameters have a value per feature."""
-
-    def __init__(self, call: Call):
-        self.shape = tuple(call.frame)
-        spans = [p.dim() for p in call.params.values() if p.numel() != 1]
-        self.features = max(spans, default=0)
-        strides = call.x.stride() if call.static else call.x.stride()[1:]
-        self.strides: Strides = dense_strides(self.shape, strides, self.features)
-        self.neurons = call.frame.numel()
-        inner = self.shape[len(self.shape) - self.features :]
-        self.count = torch.Size(inner).numel()
-        self._inner, self._inner_strides = inner, self.strides[len(self.shape) - self.features :]
-
-    def spread(self, param: Tensor) -> Tensor:
-        """A parameter as a kernel reads it: one value, or one per feature in the order of the frame's memory."""
-        if param.numel() == 1:
-            return param.reshape(())
-        full = param.expand(self._inner)
-        order = sorted(range(len(self._inner)), key=lambda d: -self._inner_strides[d])
-        return full.permute(order).contiguous()
-
-    def empty(self, dtype: torch.dtype, steps: int | None = None) -> Tensor:
-        if steps is None:
-            return buffers.empty(self.shape, self.strides, dtype)
-        return buffers.empty((steps, *self.shape), (max(self.neurons, 1), *self.strides), dtype)
+    return status() or _untraceable(call.fn, call.state_names, tuple(call.params), call.flags_key, call.spike_grad.form)
 
 
 @functools.lru_cache(maxsize=256)
-def _spike_params(surrogate: Surrogate, dtype: torch.dtype) -> dict[str, Tensor]:
-    return {f"spike_param:{name}": torch.tensor(value, dtype=dtype) for name, value in surrogate.params}
+def _spike_params(surrogate: Surrogate, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    return tuple(torch.tensor(value, dtype=dtype) for _, value in surrogate.params)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What the autograd function needs besides tensors."""
+class _Signature(NamedTuple):
+    """All of a call but the values of its tensors: calls of one signature share a kernel and a memory layout."""
 
-    call: Call
-    frames: _Frames
-    built: Built
+    fn: Callable[..., Any]
+    states: tuple[str, ...]
+    params: tuple[str, ...]
+    flags: tuple[tuple[str, Any], ...]
+    surrogate: Surrogate
+    dtype: torch.dtype
+    frame: torch.Size
+    strides: Strides
+    param_shapes: tuple[torch.Size, ...]
+    traced: tuple[str, ...]
+    static: bool
+    training: bool
     learn: tuple[str, ...]
 
-    @property
-    def over_time(self) -> int | None:
-        return None if self.call.single else self.call.steps
 
-    def named(self, kind: str, tensors: Sequence[Tensor | None]) -> dict[str, Tensor | None]:
-        """Tensors of the states (or of the traced states) under the names of their buffers."""
-        names = self.call.traced if kind.endswith("trace") else self.call.state_names
-        return {f"{kind}:{name}": t for name, t in zip(names, tensors)}
+class _Prepared:
+    """The kernel and the memory layout of a signature."""
+
+    def __init__(self, signature: _Signature):
+        self.signature = signature
+        shapes = dict(zip(signature.params, signature.param_shapes))
+        per_feature = [name for name, shape in shapes.items() if shape.numel() != 1]
+        self.frames = Frames(
+            tuple(signature.frame), signature.strides, max((len(shapes[name]) for name in per_feature), default=0)
+        )
+        layout = Layout(
+            dtype=_DTYPES[signature.dtype],
+            features=frozenset(per_feature),
+            traced=signature.traced,
+            static=signature.static,
+            training=signature.training,
+        )
+        variant = Variant(
+            signature.fn,
+            signature.states,
+            signature.params,
+            signature.flags,
+            signature.surrogate,
+            layout,
+            signature.learn,
+        )
+        self.built = build(variant)
+        self.kernel = self.built.kernel
+        self.kept_dtype = signature.dtype if layout.narrow else state_dtype(signature.dtype)
+        blocks = -(-self.frames.neurons // BLOCK)
+        self.partials = [
+            (self.frames.neurons, state_dtype(signature.dtype)) if name in per_feature else (blocks, torch.float64)
+            for name in self.kernel.learned
+        ]
+        self.learned = [signature.params.index(name) for name in self.kernel.learned]
+
+
+_prepare = functools.lru_cache(maxsize=4096)(_Prepared)
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, job: _Job, x: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
-        call, frames, kernel = job.call, job.frames, job.built.kernel
-        dtype, count = call.state_dtype, len(call.state_names)
-        x, x_step = (arrange(x, frames.strides), 0) if call.static else arrange_over_time(x, frames.strides)
-        spk = frames.empty(x.dtype, job.over_time)
-        finals = [frames.empty(dtype) for _ in call.state_names]
-        traces = [frames.empty(dtype, job.over_time) for _ in call.traced]
-        kept_dtype = x.dtype if kernel.narrow else dtype
-        given: dict[str, Tensor | None] = {
-            "x": x,
-            "spk": spk,
-            **job.named("state", [None if s is None else arrange(s, frames.strides) for s in tensors[:count]]),
-            **job.named("final", finals),
-            **job.named("trace", traces),
-            **{name: frames.empty(kept_dtype, job.over_time) for name in kernel.saved},
-            **dict(zip((f"param:{p}" for p in call.params), tensors[count:])),
-            **_spike_params(call.spike_grad, dtype),  # type: ignore[arg-type]
-        }
-        job.built.launch("forward", (call.steps, frames.neurons, frames.count, x_step), given)
-        ctx.set_materialize_grads(False)
-        ctx.job, ctx.x_step, ctx.x_dtype = job, x_step, x.dtype
-        ctx.kept = kernel.kept
-        ctx.save_for_backward(*(given[name] for name in kernel.kept))
+    def forward(
+        ctx: Any,
+        prepared: _Prepared,
+        steps: int,
+        single: bool,
+        spike_params: tuple[Tensor, ...],
+        x: Tensor,
+        *tensors: Any,
+    ) -> tuple[Tensor, ...]:
+        signature, frames, kernel = prepared.signature, prepared.frames, prepared.kernel
+        dtype, count = state_dtype(x.dtype), len(signature.states)
+        over_time = None if single else steps
+        x, x_step = (arrange(x, frames.strides), 0) if signature.static else arrange_over_time(x, frames.strides)
+        initial = [None if s is None else arrange(s, frames.strides) for s in tensors[:count]]
+        params = tensors[count:]
+        spk = frames.empty(x.dtype, over_time)
+        finals = [frames.empty(dtype) for _ in signature.states]
+        traces = [frames.empty(dtype, over_time) for _ in signature.traced]
+        saved = [frames.empty(prepared.kept_dtype, over_time) for _ in kernel.saved]
+        prepared.built.launch(
+            prepared.built.library.forward,
+            (steps, frames.neurons, frames.features, x_step),
+            (x, spk, *initial, *finals, *traces, *saved, *params, *spike_params),
+        )
+        if signature.training:
+            ctx.set_materialize_grads(False)
+            ctx.prepared, ctx.steps, ctx.single, ctx.x_step = prepared, steps, single, x_step
+            ctx.spike_params = spike_params
+            available = (x, *initial, *traces, *saved, *params)
+            ctx.save_for_backward(*(t if kept else None for t, kept in zip(available, kernel.kept)))
         return (spk, *finals, *traces)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_spk: Tensor | None, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        job: _Job = ctx.job
-        call, frames = job.call, job.frames
-        dtype, count = call.state_dtype, len(call.state_names)
-        want_x, *want_states = ctx.needs_input_grad[1 : 2 + count]
+        prepared: _Prepared = ctx.prepared
+        signature, frames = prepared.signature, prepared.frames
+        dtype, count = state_dtype(signature.dtype), len(signature.states)
+        _, _, _, _, want_x, *want = ctx.needs_input_grad
 
         def incoming(grad: Tensor | None) -> tuple[Tensor | None, int]:
             if grad is None:
                 return None, 0
-            return (arrange(grad, frames.strides), 0) if call.single else arrange_over_time(grad, frames.strides)
+            return (arrange(grad, frames.strides), 0) if ctx.single else arrange_over_time(grad, frames.strides)
 
-        given: dict[str, Tensor | None] = dict(zip(ctx.kept, ctx.saved_tensors))
-        given.update(_spike_params(call.spike_grad, dtype))  # type: ignore[arg-type]
-        given["grad_spk"], grad_spk_step = incoming(grad_spk)
-        given.update(
-            job.named("grad_final", [None if g is None else arrange(g, frames.strides) for g in grads[:count]])
-        )
+        grad_spk, grad_spk_step = incoming(grad_spk)
+        grad_finals = [None if g is None else arrange(g, frames.strides) for g in grads[:count]]
         over_time = [incoming(g) for g in grads[count:]]
-        given.update(job.named("grad_trace", [g for g, _ in over_time]))
-        if want_x:
-            given["grad_x"] = frames.empty(ctx.x_dtype, None if call.static else call.steps)
-        given.update(job.named("grad_state", [frames.empty(dtype) if w else None for w in want_states]))
-        blocks = -(-frames.neurons // BLOCK)
-        for name in job.learn:
-            param = given[f"param:{name}"]
-            assert param is not None
-            size, kind = (blocks, torch.float64) if param.dim() == 0 else (frames.neurons, dtype)
-            given[f"partial:{name}"] = torch.empty(size, dtype=kind)
-            given[f"grad_param:{name}"] = torch.zeros_like(param)
-        sizes = (
-            call.steps,
-            frames.neurons,
-            frames.count,
-            ctx.x_step,
-            grad_spk_step,
-            *(s for _, s in over_time),
+        grad_x = frames.empty(signature.dtype, None if signature.static else ctx.steps) if want_x else None
+        grad_states = [frames.empty(dtype) if wanted else None for wanted in want[:count]]
+        kept = ctx.saved_tensors
+        params = kept[len(kept) - len(signature.params) :]
+        grad_params: list[Tensor | None] = [None] * len(params)
+        for position in prepared.learned:
+            grad_params[position] = torch.zeros_like(params[position])
+        prepared.built.launch(
+            prepared.built.library.backward,
+            (ctx.steps, frames.neurons, frames.features, ctx.x_step, grad_spk_step, *(step for _, step in over_time)),
+            (
+                *kept,
+                *ctx.spike_params,
+                grad_spk,
+                *grad_finals,
+                *(g for g, _ in over_time),
+                grad_x,
+                *grad_states,
+                *(torch.empty(size, dtype=kind) for size, kind in prepared.partials),
+                *(grad_params[position] for position in prepared.learned),
+            ),
         )
-        job.built.launch("backward", sizes, given)
-        return (
-            None,
-            given.get("grad_x"),
-            *(given[f"grad_state:{s}"] for s in call.state_names),
-            *(given.get(f"grad_param:{p}") for p in call.params),
-        )
+        return (None, None, None, None, grad_x, *grad_states, *grad_params)
 
 
 def run(call: Call) -> Result:
@@ -298,22 +298,37 @@ def run(call: Call) -> Result:
     Raises: BuildError when the kernel cannot be built; TraceError when the step cannot become one.
     """
     assert isinstance(call.spike_grad, Surrogate)
-    frames = _Frames(call)
-    params = {name: frames.spread(p) for name, p in call.params.items()}
-    tensors = (*call.initial, *params.values())
-    training = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (call.x, *tensors))
-    layout = Layout(
-        dtype=str(call.x.dtype)[6:],
-        features=frozenset(name for name, p in params.items() if p.dim() > 0),
-        traced=call.traced,
-        static=call.static,
-        training=training,
+    x, params = call.x, call.params
+    learn: tuple[str, ...] = ()
+    training = torch.is_grad_enabled()
+    if training:
+        learn = tuple(name for name, p in params.items() if p.requires_grad)
+        training = x.requires_grad or bool(learn) or any(s is not None and s.requires_grad for s in call.initial)
+    prepared = _prepare(
+        _Signature(
+            call.fn,
+            call.state_names,
+            tuple(params),
+            call.flags_key,
+            call.spike_grad.form,
+            x.dtype,
+            call.frame,
+            x.stride() if call.static else x.stride()[1:],
+            tuple(p.shape for p in params.values()),
+            call.traced,
+            call.static,
+            training,
+            learn,
+        )
     )
-    learn = tuple(name for name, p in params.items() if p.requires_grad) if training else ()
-    flags = tuple(sorted(call.flags.items()))
-    surrogate = _shape_of(call.spike_grad)
-    variant = Variant(call.fn, call.state_names, tuple(params), flags, surrogate, layout, learn)
-    job = _Job(call, frames, build(variant), learn)
-    out = _Scan.apply(job, call.x, *tensors)  # type: ignore[no-untyped-call]
+    out = _Scan.apply(  # type: ignore[no-untyped-call]
+        prepared,
+        call.steps,
+        call.single,
+        _spike_params(call.spike_grad, call.state_dtype),
+        x,
+        *call.initial,
+        *map(prepared.frames.spread, params.values()),
+    )
     count = 1 + len(call.state_names)
-    return Result(out[0], tuple(out[1:count]), dict(zip(call.traced, out[count:])))
+    return Result(out[0], out[1:count], dict(zip(call.traced, out[count:])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Sequence, Tuple
 
 import torch
@@ -67,3 +68,30 @@ def arrange_over_time(t: Tensor, strides: Strides) -> tuple[Tensor, int]:
         return arrange(t[0], strides), 0
     size = max(t[0].numel(), 1) if t.shape[0] else 1
     return arrange(t, (size, *strides)), size
+
+
+class Frames:
+    """How the frames of a call lie in memory, and which of their trailing dimensions the parameters span."""
+
+    def __init__(self, shape: tuple[int, ...], strides: Strides, features: int):
+        self.shape = shape
+        self.strides = dense_strides(shape, strides, features)
+        self.neurons = math.prod(shape)
+        outer = len(shape) - features
+        self._inner = shape[outer:]
+        self._order = sorted(range(features), key=lambda d: -self.strides[outer + d])
+        self.features = math.prod(self._inner)
+
+    def spread(self, param: Tensor) -> Tensor:
+        """A parameter as a kernel reads it: one value, or one per feature in the order of the frame's memory."""
+        if param.dim() == 0:
+            return param
+        if param.numel() == 1:
+            return param.reshape(())
+        return param.expand(self._inner).permute(self._order).contiguous()
+
+    def empty(self, dtype: torch.dtype, steps: int | None = None) -> Tensor:
+        """An uninitialised frame, or `steps` of them."""
+        if steps is None:
+            return buffers.empty(self.shape, self.strides, dtype)
+        return buffers.empty((steps, *self.shape), (max(self.neurons, 1), *self.strides), dtype)

@@ -126,11 +126,11 @@ class _Printer(StepPrinter):
         program, graph = self.program, self.graph
         learn = [p for p, node in adjoint.params.items() if node is not None]
         scalar = [p for p in learn if p not in self.layout.features]
-        kept = [(self.kept(i), i) for i in plan.saved]
         buffers = [
             ("x", "const X"),
             *((f"state:{s}", "const S") for s in program.states),
-            *((name, "const " + self.storage(name)) for name, _ in kept),
+            *((f"trace:{s}", "const S") for s in self.layout.traced),
+            *((name, "const K") for name in map(self.kept, plan.saved) if name.startswith("save:")),
             *self.parameter_buffers(),
             ("grad_spk", "const X"),
             *((f"grad_final:{s}", "const S") for s in program.states),
@@ -357,11 +357,16 @@ def print_kernel(program: Program, layout: Layout, adjoint: Adjoint | None = Non
         entries += _ENTRY.format(name="backward", after="\n  reduce(sizes, buffers);")
     prelude = _PRELUDE.format(x=kinds[0], s=kinds[1], k=kinds[2], block=BLOCK)
     source = f"// Neuron step `{program.name}`.\n{prelude}" + "\n".join(printer.lines) + "\n}  // namespace\n" + entries
-    saved = tuple(name for name, _ in forward if name.startswith("save:"))
-    kept: tuple[str, ...] = ()
-    if plan is not None:
-        reads = {printer.kept(i) for i in plan.saved} | {f"state:{s}" for s in plan.needs_state}
-        reads |= {name for name, _ in printer.parameter_buffers() if name.startswith("param:")}
-        reads |= {"x"} if plan.needs_x else set()
-        kept = tuple(n for n, _ in forward if n in reads)
-    return Kernel(source, tuple(n for n, _ in forward), tuple(n for n, _ in backward), saved, kept, layout.narrow)
+    if adjoint is None or plan is None:
+        return Kernel(source, tuple(n for n, _ in forward))
+    reads = {printer.kept(i) for i in plan.saved} | {f"state:{s}" for s in plan.needs_state}
+    reads |= {"x"} if plan.needs_x else set()
+    available = [n for n, _ in backward[: [n for n, _ in backward].index("grad_spk")]]
+    return Kernel(
+        source,
+        tuple(n for n, _ in forward),
+        tuple(n for n, _ in backward),
+        saved=tuple(n for n in available if n.startswith("save:")),
+        kept=tuple(n in reads or n.startswith("param:") for n in available if not n.startswith("spike_param:")),
+        learned=tuple(p for p, node in adjoint.params.items() if node is not None),
+    )

@@ -85,16 +85,17 @@ class Kernel:
 
     Attributes:
         forward, backward: names of the buffers of each function, in order; backward is empty without training.
-        saved: buffers that forward writes for backward alone, in 16 bits where `narrow`.
-        kept: every buffer of forward that backward reads.
+        saved: buffers that forward writes for backward alone, in 16 bits for a 16-bit dtype.
+        kept: whether backward reads each of x, the initial states, the traces, the saved buffers and the parameters.
+        learned: parameters that backward gives a gradient.
     """
 
     source: str
     forward: tuple[str, ...]
-    backward: tuple[str, ...]
-    saved: tuple[str, ...]
-    kept: tuple[str, ...]
-    narrow: bool
+    backward: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
+    kept: tuple[bool, ...] = ()
+    learned: tuple[str, ...] = ()
 
 
 def _literal(value: float) -> str:
