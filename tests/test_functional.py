@@ -6,7 +6,9 @@ import copy
 import gc
 import inspect
 import pickle
+import re
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ import snntorch.functional.stdp_learner as their_stdp
 import torch
 from torch import nn
 
+import snn_ipu as snn
 import snn_ipu.functional as SF
 from snn_ipu.errors import ShapeError
 from snn_ipu.functional import probe, quant, stdp_learner
@@ -590,6 +593,17 @@ def test_monitor__deleted__is_freed_and_takes_its_hooks_away():
     assert watch() is None and not net.fc1._forward_hooks
 
 
+def test_monitor__spiking_network__records_spikes_and_membranes():
+    net = nn.Sequential(nn.Linear(4, 3), snn.Leaky(0.9, init_hidden=True, reset_mechanism="none"))
+    spikes = probe.OutputMonitor(net, snn.Leaky)
+    mems = probe.AttributeMonitor("mem", False, net, snn.Leaky)
+    x = torch.ones(2, 4)
+    outputs = [net(x) for _ in range(3)]
+    assert all(torch.equal(recorded, spk) for recorded, spk in zip(spikes["1"], outputs))
+    current = net[0](x)
+    torch.testing.assert_close(mems[2], current * (1 + 0.9 + 0.81))
+
+
 def test_monitor__instance_instead_of_class__raises():
     with pytest.raises(TypeError, match="not an object of it"):
         probe.OutputMonitor(TwoLayers(), nn.ReLU())
@@ -740,3 +754,16 @@ def test_stdp_api__every_name_of_snntorch__has_the_same_arguments(name):
     assert [argument.name for argument in ours] == [argument.name for argument in reference]
     for mine, other in zip(ours, reference):
         assert (mine.default is mine.empty) == (other.default is other.empty)
+
+
+def test_snntorch_table__every_row__names_tests_that_exist():
+    project = Path(__file__).parents[1]
+    written = set(re.findall(r"\btest_\w+__\w+", (project / "docs" / "snntorch.md").read_text()))
+    defined = {
+        name
+        for path in (project / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert len(written) > 50 and written <= defined, written - defined
+    rows = [line for line in (project / "docs" / "snntorch.md").read_text().splitlines() if line.startswith("| ")]
+    assert all("test_" in row for row in rows if not row.startswith("| snnTorch"))
