@@ -213,6 +213,82 @@ class _Prepared:
         ]
         self.learned = [signature.params.index(name) for name in self.kernel.learned]
 
+    def forward(
+        self,
+        steps: int,
+        single: bool,
+        spike_params: Sequence[Tensor],
+        x: Tensor,
+        initial: Sequence[Tensor | None],
+        params: Sequence[Tensor],
+    ) -> tuple[list[Tensor], tuple[Tensor | None, ...]]:
+        """All steps. Returns spk, final states and traces, then what a backward pass may read, in the kernel's order."""
+        signature, frames, kernel = self.signature, self.frames, self.kernel
+        dtype, over_time = state_dtype(x.dtype), None if single else steps
+        x, x_step = (arrange(x, frames.strides), 0) if signature.static else arrange_over_time(x, frames.strides)
+        initial = [None if s is None else arrange(s, frames.strides) for s in initial]
+        spk = frames.empty(x.dtype, over_time)
+        finals = [frames.empty(dtype) for _ in signature.states]
+        traces = [frames.empty(dtype, over_time) for _ in signature.traced]
+        saved = [frames.empty(self.kept_dtype, over_time) for _ in kernel.saved]
+        self.built.launch(
+            self.built.library.forward,
+            (steps, frames.neurons, frames.features, x_step),
+            (x, spk, *initial, *finals, *traces, *saved, *params, *spike_params),
+        )
+        return [spk, *finals, *traces], (x, *initial, *traces, *saved, *params)
+
+    def backward(
+        self,
+        steps: int,
+        single: bool,
+        spike_params: Sequence[Tensor],
+        kept: Sequence[Tensor | None],
+        grads: Sequence[Tensor | None],
+        wanted: Sequence[bool],
+    ) -> tuple[Tensor | None, ...]:
+        """Gradients of x, the initial states and the parameters, from those of spk, the final states and the traces.
+
+        Args:
+            kept: what `forward` made available; only the entries that `kernel.kept` marks are read.
+            wanted: whether x and each initial state need a gradient.
+        """
+        signature, frames = self.signature, self.frames
+        dtype, count = state_dtype(signature.dtype), len(signature.states)
+
+        def incoming(grad: Tensor | None) -> tuple[Tensor | None, int]:
+            if grad is None:
+                return None, 0
+            return (arrange(grad, frames.strides), 0) if single else arrange_over_time(grad, frames.strides)
+
+        grad_spk, grad_spk_step = incoming(grads[0])
+        grad_finals = [None if g is None else arrange(g, frames.strides) for g in grads[1 : 1 + count]]
+        over_time = [incoming(g) for g in grads[1 + count :]]
+        x = kept[0]
+        x_step = 0 if signature.static or x is None else x.stride(0)
+        grad_x = frames.empty(signature.dtype, None if signature.static else steps) if wanted[0] else None
+        grad_states = [frames.empty(dtype) if w else None for w in wanted[1:]]
+        params = kept[len(kept) - len(signature.params) :]
+        grad_params = [
+            torch.zeros_like(p) if i in self.learned and p is not None else None for i, p in enumerate(params)
+        ]
+        self.built.launch(
+            self.built.library.backward,
+            (steps, frames.neurons, frames.features, x_step, grad_spk_step, *(step for _, step in over_time)),
+            (
+                *kept,
+                *spike_params,
+                grad_spk,
+                *grad_finals,
+                *(g for g, _ in over_time),
+                grad_x,
+                *grad_states,
+                *(torch.empty(size, dtype=kind) for size, kind in self.partials),
+                *(grad_params[position] for position in self.learned),
+            ),
+        )
+        return (grad_x, *grad_states, *grad_params)
+
 
 _prepare = functools.lru_cache(maxsize=4096)(_Prepared)
 
@@ -228,68 +304,21 @@ class _Scan(torch.autograd.Function):
         x: Tensor,
         *tensors: Any,
     ) -> tuple[Tensor, ...]:
-        signature, frames, kernel = prepared.signature, prepared.frames, prepared.kernel
-        dtype, count = state_dtype(x.dtype), len(signature.states)
-        over_time = None if single else steps
-        x, x_step = (arrange(x, frames.strides), 0) if signature.static else arrange_over_time(x, frames.strides)
-        initial = [None if s is None else arrange(s, frames.strides) for s in tensors[:count]]
-        params = tensors[count:]
-        spk = frames.empty(x.dtype, over_time)
-        finals = [frames.empty(dtype) for _ in signature.states]
-        traces = [frames.empty(dtype, over_time) for _ in signature.traced]
-        saved = [frames.empty(prepared.kept_dtype, over_time) for _ in kernel.saved]
-        prepared.built.launch(
-            prepared.built.library.forward,
-            (steps, frames.neurons, frames.features, x_step),
-            (x, spk, *initial, *finals, *traces, *saved, *params, *spike_params),
-        )
-        if signature.training:
+        count = len(prepared.signature.states)
+        outputs, available = prepared.forward(steps, single, spike_params, x, tensors[:count], tensors[count:])
+        if prepared.signature.training:
             ctx.set_materialize_grads(False)
-            ctx.prepared, ctx.steps, ctx.single, ctx.x_step = prepared, steps, single, x_step
-            ctx.spike_params = spike_params
-            available = (x, *initial, *traces, *saved, *params)
-            ctx.save_for_backward(*(t if kept else None for t, kept in zip(available, kernel.kept)))
-        return (spk, *finals, *traces)
+            ctx.prepared, ctx.steps, ctx.single, ctx.spike_params = prepared, steps, single, spike_params
+            ctx.save_for_backward(*(t if kept else None for t, kept in zip(available, prepared.kernel.kept)))
+        return tuple(outputs)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_spk: Tensor | None, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         prepared: _Prepared = ctx.prepared
-        signature, frames = prepared.signature, prepared.frames
-        dtype, count = state_dtype(signature.dtype), len(signature.states)
-        _, _, _, _, want_x, *want = ctx.needs_input_grad
-
-        def incoming(grad: Tensor | None) -> tuple[Tensor | None, int]:
-            if grad is None:
-                return None, 0
-            return (arrange(grad, frames.strides), 0) if ctx.single else arrange_over_time(grad, frames.strides)
-
-        grad_spk, grad_spk_step = incoming(grad_spk)
-        grad_finals = [None if g is None else arrange(g, frames.strides) for g in grads[:count]]
-        over_time = [incoming(g) for g in grads[count:]]
-        grad_x = frames.empty(signature.dtype, None if signature.static else ctx.steps) if want_x else None
-        grad_states = [frames.empty(dtype) if wanted else None for wanted in want[:count]]
-        kept = ctx.saved_tensors
-        params = kept[len(kept) - len(signature.params) :]
-        grad_params: list[Tensor | None] = [None] * len(params)
-        for position in prepared.learned:
-            grad_params[position] = torch.zeros_like(params[position])
-        prepared.built.launch(
-            prepared.built.library.backward,
-            (ctx.steps, frames.neurons, frames.features, ctx.x_step, grad_spk_step, *(step for _, step in over_time)),
-            (
-                *kept,
-                *ctx.spike_params,
-                grad_spk,
-                *grad_finals,
-                *(g for g, _ in over_time),
-                grad_x,
-                *grad_states,
-                *(torch.empty(size, dtype=kind) for size, kind in prepared.partials),
-                *(grad_params[position] for position in prepared.learned),
-            ),
-        )
-        return (None, None, None, None, grad_x, *grad_states, *grad_params)
+        wanted = ctx.needs_input_grad[4 : 5 + len(prepared.signature.states)]
+        grads_in = prepared.backward(ctx.steps, ctx.single, ctx.spike_params, ctx.saved_tensors, grads, wanted)
+        return (None, None, None, None, *grads_in)
 
 
 def run(call: Call) -> Result:
