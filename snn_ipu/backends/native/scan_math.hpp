@@ -67,7 +67,7 @@ struct exp_table;
 template <>
 struct exp_table<float> {
   using word = uint32_t;
-  static constexpr float shift = 0x1.8p23f, high = 0x1.62e4p-1f, low = -0x1.7f7d1cp-20f;
+  static constexpr float shift = 0x1.8p23f, high = 0x1.62e4p-1f, low = 0x1.7f7d1cp-20f;
   static constexpr float top = 88.8f, bottom = -104.f;
   static constexpr int mantissa = 23, bias = 127;
 };
@@ -143,7 +143,7 @@ inline S log_(S x) {
   const S lift = bits<S>(W(E::bias + E::mantissa + 1) << E::mantissa);
   const W b = bits<W>(small ? x * lift : x);
   const W centre = bits<W>(S(0.70710678118654752));
-  const W offset = W(b - centre) >> E::mantissa;
+  const W offset = (W(b - centre + (W(E::bias) << E::mantissa)) >> E::mantissa) - W(E::bias);
   const S m = bits<S>(W(b - (offset << E::mantissa)));
   const S exponent = S(int32_t(offset)) - (small ? S(E::mantissa + 1) : S(0));
   const S f = m - S(1);
