@@ -1,8 +1,11 @@
 """Spiking neural networks in PyTorch, snnTorch style, with fused multi-step kernels."""
 
 from . import buffers as buffers
+from . import functional as functional
 from . import models as models
+from . import spikegen as spikegen
 from . import surrogate as surrogate
+from . import utils as utils
 from .errors import FallbackWarning as FallbackWarning
 from .neurons import EIF as EIF
 from .neurons import IF as IF

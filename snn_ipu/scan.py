@@ -7,8 +7,9 @@ from typing import Any, Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from .backends import select
+from .backends import operators, select
 from .backends.call import Call, Result, state_dtype
+from .backends.operators import register as register
 from .errors import ShapeError
 from .surrogate import SpikeGrad
 
@@ -82,6 +83,7 @@ def scan(
     traced: tuple[str, ...] = (),
     single: bool = False,
     backend: str = "auto",
+    operator: str = "",
 ) -> Result:
     """Run a neuron's step over time on the backend asked for.
 
@@ -92,6 +94,7 @@ def scan(
         state: initial states [*frame] by position, None for zeros.
         traced: states of which every step is wanted.
         backend: "auto" or a backend's name.
+        operator: name of the neuron's form in a graph that is being traced; empty to run now.
 
     Raises: ShapeError for input, states or parameters that do not fit; BackendMissingError; UnsupportedError.
     """
@@ -116,4 +119,6 @@ def scan(
         traced=traced,
         single=single,
     )
+    if operator and x.device.type == "cpu" and backend in ("auto", "cpu"):
+        return operators.run(call, operator)
     return select.run(call, backend)

@@ -128,7 +128,7 @@ def status() -> str | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _untraceable(
+def untraceable(
     fn: Callable[..., Any],
     states: tuple[str, ...],
     params: tuple[str, ...],
@@ -151,15 +151,15 @@ def obstacle(call: Call) -> str | None:
     if not isinstance(call.spike_grad, Surrogate):
         name = getattr(call.spike_grad, "__name__", type(call.spike_grad).__name__)
         return f"spike_grad {name} is a plain callable; write it with snn_ipu.surrogate.define to have it compiled"
-    return status() or _untraceable(call.fn, call.state_names, tuple(call.params), call.flags_key, call.spike_grad.form)
+    return status() or untraceable(call.fn, call.state_names, tuple(call.params), call.flags_key, call.spike_grad.form)
 
 
 @functools.lru_cache(maxsize=256)
-def _spike_params(surrogate: Surrogate, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def spike_params(surrogate: Surrogate, dtype: torch.dtype) -> tuple[Tensor, ...]:
     return tuple(torch.tensor(value, dtype=dtype) for _, value in surrogate.params)
 
 
-class _Signature(NamedTuple):
+class Signature(NamedTuple):
     """All of a call but the values of its tensors: calls of one signature share a kernel and a memory layout."""
 
     fn: Callable[..., Any]
@@ -177,39 +177,50 @@ class _Signature(NamedTuple):
     learn: tuple[str, ...]
 
 
-class _Prepared:
+def per_feature(signature: Signature) -> tuple[str, ...]:
+    """Parameters with a value per feature."""
+    return tuple(n for n, shape in zip(signature.params, signature.param_shapes) if shape.numel() != 1)
+
+
+def features(signature: Signature) -> int:
+    """How many trailing dimensions of a frame the parameters span."""
+    return max((len(shape) for shape in signature.param_shapes if shape.numel() != 1), default=0)
+
+
+def variant(signature: Signature) -> Variant:
+    """What decides the source of a signature's kernel."""
+    layout = Layout(
+        dtype=_DTYPES[signature.dtype],
+        features=frozenset(per_feature(signature)),
+        traced=signature.traced,
+        static=signature.static,
+        training=signature.training,
+    )
+    return Variant(
+        signature.fn,
+        signature.states,
+        signature.params,
+        signature.flags,
+        signature.surrogate,
+        layout,
+        signature.learn,
+    )
+
+
+class Prepared:
     """The kernel and the memory layout of a signature."""
 
-    def __init__(self, signature: _Signature):
+    def __init__(self, signature: Signature):
         self.signature = signature
-        shapes = dict(zip(signature.params, signature.param_shapes))
-        per_feature = [name for name, shape in shapes.items() if shape.numel() != 1]
-        self.frames = Frames(
-            tuple(signature.frame), signature.strides, max((len(shapes[name]) for name in per_feature), default=0)
-        )
-        layout = Layout(
-            dtype=_DTYPES[signature.dtype],
-            features=frozenset(per_feature),
-            traced=signature.traced,
-            static=signature.static,
-            training=signature.training,
-        )
-        variant = Variant(
-            signature.fn,
-            signature.states,
-            signature.params,
-            signature.flags,
-            signature.surrogate,
-            layout,
-            signature.learn,
-        )
-        self.built = build(variant)
+        self.frames = Frames(tuple(signature.frame), signature.strides, features(signature))
+        self.built = build(variant(signature))
         self.kernel = self.built.kernel
-        self.kept_dtype = signature.dtype if layout.narrow else state_dtype(signature.dtype)
+        dtype = state_dtype(signature.dtype)
+        self.kept_dtype = signature.dtype if signature.dtype in (torch.bfloat16, torch.float16) else dtype
         blocks = -(-self.frames.neurons // BLOCK)
+        spread = per_feature(signature)
         self.partials = [
-            (self.frames.neurons, state_dtype(signature.dtype)) if name in per_feature else (blocks, torch.float64)
-            for name in self.kernel.learned
+            (self.frames.neurons, dtype) if name in spread else (blocks, torch.float64) for name in self.kernel.learned
         ]
         self.learned = [signature.params.index(name) for name in self.kernel.learned]
 
@@ -222,7 +233,7 @@ class _Prepared:
         initial: Sequence[Tensor | None],
         params: Sequence[Tensor],
     ) -> tuple[list[Tensor], tuple[Tensor | None, ...]]:
-        """All steps. Returns spk, final states and traces, then what a backward pass may read, in the kernel's order."""
+        """All steps: spk, final states and traces; then what a backward pass may read, in the kernel's order."""
         signature, frames, kernel = self.signature, self.frames, self.kernel
         dtype, over_time = state_dtype(x.dtype), None if single else steps
         x, x_step = (arrange(x, frames.strides), 0) if signature.static else arrange_over_time(x, frames.strides)
@@ -290,14 +301,14 @@ class _Prepared:
         return (grad_x, *grad_states, *grad_params)
 
 
-_prepare = functools.lru_cache(maxsize=4096)(_Prepared)
+prepare = functools.lru_cache(maxsize=4096)(Prepared)
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        prepared: _Prepared,
+        prepared: Prepared,
         steps: int,
         single: bool,
         spike_params: tuple[Tensor, ...],
@@ -315,7 +326,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        prepared: _Prepared = ctx.prepared
+        prepared: Prepared = ctx.prepared
         wanted = ctx.needs_input_grad[4 : 5 + len(prepared.signature.states)]
         grads_in = prepared.backward(ctx.steps, ctx.single, ctx.spike_params, ctx.saved_tensors, grads, wanted)
         return (None, None, None, None, *grads_in)
@@ -333,8 +344,8 @@ def run(call: Call) -> Result:
     if training:
         learn = tuple(name for name, p in params.items() if p.requires_grad)
         training = x.requires_grad or bool(learn) or any(s is not None and s.requires_grad for s in call.initial)
-    prepared = _prepare(
-        _Signature(
+    prepared = prepare(
+        Signature(
             call.fn,
             call.state_names,
             tuple(params),
@@ -354,7 +365,7 @@ def run(call: Call) -> Result:
         prepared,
         call.steps,
         call.single,
-        _spike_params(call.spike_grad, call.state_dtype),
+        spike_params(call.spike_grad, call.state_dtype),
         x,
         *call.initial,
         *map(prepared.frames.spread, params.values()),

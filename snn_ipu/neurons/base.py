@@ -8,9 +8,10 @@ from typing import Any, Callable, ClassVar, Mapping, Sequence, Tuple, Union
 import torch
 from torch import Tensor, nn
 
+from .._compat import constant_result, is_compiling
 from ..backends.select import check_name
 from ..errors import ShapeError
-from ..scan import scan
+from ..scan import register, scan
 from ..surrogate import SpikeGrad, Surrogate, atan
 
 Value = Union[float, Tensor]
@@ -131,6 +132,7 @@ class SpikingNeuron(nn.Module):
             self.spike_grad,
             single=True,
             backend=self.backend,
+            operator=self.operator() if is_compiling() else "",
         )
         return result.spk, result.states
 
@@ -180,6 +182,14 @@ class SpikingNeuron(nn.Module):
             num_steps=num_steps,
             traced=traced,
             backend=self.backend,
+            operator=self.operator() if is_compiling() else "",
+        )
+
+    @constant_result
+    def operator(self) -> str:
+        """The name that this neuron has in graphs of torch.compile and torch.export."""
+        return register(
+            type(self).step, self.state_names, self._param_names, tuple(self.flags().items()), self.spike_grad
         )
 
     def reset_mem(self) -> Any:
