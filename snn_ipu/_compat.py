@@ -17,8 +17,7 @@ def is_compiling() -> bool:
 
 
 def constant_result(fn: F) -> F:
-    """Let torch.compile run a method while it traces and keep the result, where it can."""
-    if not HAS_OPERATORS:
-        return fn
-    marked: F = torch.compiler.assume_constant_result(fn)  # type: ignore[no-untyped-call]
-    return marked
+    """Let torch.compile run a method while it traces and keep the result."""
+    # torch.compiler.assume_constant_result sets this mark as well, but imports all of torch._dynamo first.
+    fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return fn
