@@ -21,3 +21,8 @@ def constant_result(fn: F) -> F:
     # torch.compiler.assume_constant_result sets this mark as well, but imports all of torch._dynamo first.
     fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return fn
+
+
+def in_transform() -> bool:
+    """Whether a transform of torch.func, such as vmap or grad, is active."""
+    return bool(torch._C._are_functorch_transforms_active())

@@ -101,11 +101,16 @@ SpikeGrad = Union[Surrogate, Callable[[Tensor], Tensor]]
 
 
 class _Spike(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, u: Tensor, surrogate: Surrogate) -> Tensor:
-        ctx.save_for_backward(u)
-        ctx.surrogate = surrogate
+    def forward(u: Tensor, surrogate: Surrogate) -> Tensor:
         return surrogate.primitive(u) if surrogate.smooth else (u > 0).to(u.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Surrogate], output: Tensor) -> None:
+        u, ctx.surrogate = inputs
+        ctx.save_for_backward(u)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

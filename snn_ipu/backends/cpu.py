@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .._compat import in_transform
 from ..compiler.adjoint import differentiate
 from ..compiler.plan import plan
 from ..compiler.print_cpp import BLOCK, TYPES, print_kernel
@@ -151,6 +152,8 @@ def obstacle(call: Call) -> str | None:
     if not isinstance(call.spike_grad, Surrogate):
         name = getattr(call.spike_grad, "__name__", type(call.spike_grad).__name__)
         return f"spike_grad {name} is a plain callable; write it with snn_ipu.surrogate.define to have it compiled"
+    if in_transform():
+        return "torch.func transforms such as vmap and grad see through plain torch only"
     return status() or untraceable(call.fn, call.state_names, tuple(call.params), call.flags_key, call.spike_grad.form)
 
 

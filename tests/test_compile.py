@@ -1,0 +1,171 @@
+"""torch.compile, torch.export and torch.func on neurons and networks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import snn_ipu as snn
+from snn_ipu._compat import HAS_OPERATORS
+
+pytestmark = pytest.mark.skipif(not HAS_OPERATORS, reason="registered operators came with torch 2.4")
+
+NEURONS = {
+    "Leaky": lambda: snn.Leaky(torch.linspace(0.5, 0.95, 6), learn_beta=True, learn_threshold=True),
+    "Synaptic": lambda: snn.Synaptic(0.8, 0.9, learn_alpha=True, reset_mechanism="zero"),
+    "Alpha": lambda: snn.Alpha(0.9, 0.8),
+    "Lapicque": lambda: snn.Lapicque(beta=0.9, learn_beta=True),
+    "RLeaky": lambda: snn.RLeaky(0.9, all_to_all=False, V=0.5),
+    "RLeaky linear": lambda: snn.RLeaky(0.9, linear_features=6),
+    "RSynaptic": lambda: snn.RSynaptic(0.8, 0.9, all_to_all=False, V=torch.full((6,), 0.3)),
+    "IF": snn.IF,
+    "ParametricLeaky": snn.ParametricLeaky,
+    "AdaptiveLeaky": lambda: snn.AdaptiveLeaky(learn=("rho",)),
+    "QIF": snn.QIF,
+    "EIF": snn.EIF,
+    "Izhikevich": snn.Izhikevich,
+}
+
+
+def _run(call, neuron, x):
+    x = x.clone().requires_grad_()
+    neuron.zero_grad()
+    spk, states = call(neuron, x)
+    (spk.sum() + sum((s * s).mean() for s in states)).backward()
+    grads = [p.grad.clone() for p in neuron.parameters() if p.grad is not None]
+    return [spk.detach(), *(s.detach() for s in states), x.grad, *grads]
+
+
+@pytest.mark.parametrize("name", NEURONS)
+@pytest.mark.parametrize("form", ["sequence", "step"])
+def test_compile__fullgraph__equals_eager_without_graph_breaks(name, form):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    neuron = NEURONS[name]()
+    x = 2 * torch.randn(4, 3, 6)
+
+    def sequence(neuron, x):
+        return neuron.sequence(x)
+
+    def step(neuron, x):
+        first, *states = neuron(x[0], *(None,) * len(neuron.state_names))
+        if neuron.state_names[0] == "spk":
+            states = [first, *states]
+        spk, *states = neuron(x[1], *states)
+        return spk, states
+
+    eager = _run(sequence if form == "sequence" else step, neuron, x)
+    neuron.reset_mem()
+    compiled = torch.compile(sequence if form == "sequence" else step, fullgraph=True, backend="aot_eager")
+    for got, expected in zip(_run(compiled, neuron, x), eager):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_opcheck__forward_operator__passes(dtype):
+    lif = snn.Leaky(torch.linspace(0.5, 0.9, 5), learn_beta=True)
+    x = torch.randn(3, 2, 5).to(dtype).requires_grad_()
+    state = torch.float64 if dtype == torch.float64 else torch.float32
+    params = [p.detach().to(state).requires_grad_(p.requires_grad) for p in lif.params().values()]
+    initial = [torch.zeros(2, 5, dtype=state)]
+    torch.library.opcheck(
+        torch.ops.snn_ipu.scan.default, (x, initial, params, lif.operator(), 3, False, False, "mem", True, "beta")
+    )
+
+
+def test_compile__inductor_network__trains_as_eager():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), snn.Leaky(0.9), nn.Linear(8, 4), snn.Leaky(0.9))
+    x = torch.rand(5, 7, 6)
+
+    def loss(net, x):
+        return snn.unroll(net, x)[0].sum(0).square().mean()
+
+    loss(net, x).backward()
+    eager = [p.grad.clone() for p in net.parameters()]
+    net.zero_grad()
+
+    def by_hand(x):
+        spk, _ = net[1].sequence(net[0](x))
+        spk, _ = net[3].sequence(net[2](spk))
+        return spk.sum(0).square().mean()
+
+    torch.compile(by_hand, fullgraph=True)(x).backward()
+    for p, expected in zip(net.parameters(), eager):
+        torch.testing.assert_close(p.grad, expected)
+
+
+def test_compile__new_batch_size__still_equals_eager():
+    torch._dynamo.reset()
+    lif = snn.Leaky(0.9)
+    compiled = torch.compile(lambda x: lif.sequence(x)[0], fullgraph=True, backend="aot_eager")
+    for batch in (3, 5, 8):
+        x = 2 * torch.randn(4, batch, 6)
+        assert torch.equal(compiled(x), lif.sequence(x)[0])
+
+
+def test_export__inference_network__equals_eager():
+    net = nn.Sequential(nn.Linear(6, 8), snn.Leaky(0.9, init_hidden=True)).eval()
+
+    class Steps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.lif = net[0], net[1]
+
+        def forward(self, x):
+            return self.lif.sequence(self.linear(x))[0]
+
+    x = torch.randn(5, 2, 6)
+    exported = torch.export.export(Steps(), (x,))
+    assert any("snn_ipu" in str(node.target) for node in exported.graph.nodes)
+    assert torch.equal(exported.module()(x), Steps()(x))
+
+
+def test_operator__form_of_no_module__is_an_error_that_says_so():
+    with pytest.raises(snn.errors.BackendMissingError, match="Build it and compile"):
+        torch.ops.snn_ipu.scan(torch.zeros(2, 3), [], [], "nobody-0", 2, False, False, "", False, "")
+
+
+def test_functional_call__other_parameters__are_used():
+    net = nn.Sequential(nn.Linear(4, 3), snn.Leaky(0.5, learn_beta=True))
+    params = {name: p.detach().clone() for name, p in net.named_parameters()}
+    params["1.beta"] = torch.tensor(0.9)
+    x = torch.rand(6, 2, 4)
+    replaced = torch.func.functional_call(net[1], {"beta": params["1.beta"]}, (net[0](x[0]),))
+    expected = snn.Leaky(0.9)(net[0](x[0]))
+    assert torch.equal(replaced[1], expected[1])
+
+
+def test_vmap__over_models__equals_one_by_one_on_the_reference_backend():
+    torch.manual_seed(0)
+    betas = torch.tensor([0.5, 0.7, 0.9])
+    lif = snn.Leaky(0.5, learn_beta=True, backend="reference")
+    x = 2 * torch.randn(6, 4, 5)
+
+    def loss(beta, x):
+        spk, state = torch.func.functional_call(_Sequence(lif), {"neuron.beta": beta}, (x,))
+        return spk.sum() + state[0].sum()
+
+    grads = torch.func.vmap(torch.func.grad(loss), in_dims=(0, None))(betas, x)
+    for beta, grad in zip(betas, grads):
+        alone = snn.Leaky(beta.clone(), learn_beta=True)
+        spk, state = alone.sequence(x)
+        (spk.sum() + state[0].sum()).backward()
+        torch.testing.assert_close(alone.beta.grad, grad)
+
+
+class _Sequence(nn.Module):
+    def __init__(self, neuron):
+        super().__init__()
+        self.neuron = neuron
+
+    def forward(self, x):
+        return self.neuron.sequence(x)
+
+
+def test_vmap__cpu_backend_asked_for__is_refused_with_the_reason():
+    lif = snn.Leaky(0.9, backend="cpu")
+    with pytest.raises(snn.errors.UnsupportedError, match="vmap"):
+        torch.func.vmap(lambda x: lif.sequence(x)[0])(torch.randn(3, 4, 2, 5))
