@@ -216,7 +216,7 @@ def straight_through_estimator(u: Tensor) -> Tensor:
 @define(threshold=1.0, primitive=lambda u, threshold: -threshold * u.abs())
 def triangular(u: Tensor, threshold: float) -> Tensor:
     """snnTorch's triangular: +threshold where u < 0, -threshold where u >= 0."""
-    return torch.where(u < 0, threshold, -threshold)
+    return torch.where(u < 0, threshold * torch.ones_like(u), -threshold)
 
 
 @define(
@@ -232,7 +232,7 @@ def spike_rate_escape(u: Tensor, beta: float, slope: float) -> Tensor:
 @define(slope=0.1, primitive=lambda u, slope: torch.where(u > 0, u, slope * u))
 def LSO(u: Tensor, slope: float) -> Tensor:
     """Leaky spike operator: 1 where u > 0, else slope."""
-    return torch.where(u > 0, 1.0, slope)
+    return torch.where(u > 0, torch.ones_like(u), slope)
 
 
 @define(mean=0.0, variance=0.2)

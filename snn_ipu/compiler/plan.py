@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Sequence, Tuple
 
 from .adjoint import Adjoint
-from .program import Program
+from .program import BOOL_OPS, Node, Program
+
+Ways = Tuple[Tuple[int, str], ...]
+_MOST_OPTIONS = 5000
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,24 @@ def _ordered(how: dict[int, str], wanted: Sequence[int], program: Program) -> tu
     return tuple(done)
 
 
+def _exact(program: Program, how: dict[int, str], free: set[int], lossless: set[int]) -> set[int]:
+    """The nodes of `how` that come out with the bits of the forward pass, given the inputs and kept ones that do."""
+    found: set[int] = set()
+    for index, way in how.items():
+        args = program.graph.nodes[index].args
+        if index in lossless or (way == "op" and all(a in free or a in found for a in args)):
+            found.add(index)
+    return found
+
+
+def _options(candidates: Sequence[int], fewer: Sequence[int], most: int) -> list[frozenset[int]]:
+    """Sets of at most `most` candidates; of the fewer ones, or of fewer at a time, where these are too many."""
+    for pool, size in ((candidates, most), (fewer, most), (fewer, 2)):
+        if sum(math.comb(len(pool), k) for k in range(size + 1)) <= _MOST_OPTIONS:
+            break
+    return [frozenset(c) for k in range(size + 1) for c in itertools.combinations(pool, k)]
+
+
 def plan(
     program: Program,
     adjoint: Adjoint,
@@ -89,10 +111,13 @@ def plan(
 ) -> Plan:
     """Choose what to keep.
 
+    A spike that the backward step needs is the spike of the forward step: its argument is kept, or had again without
+    rounding. So are, with full-width kept values, the operands of comparisons; 16-bit values are compared as they are.
+
     Args:
         program: the step; adjoint: its backward step, of the same graph.
         traced: states whose every step is an output anyway and costs nothing to keep.
-        narrow: kept values have 16 bits; the argument of `spike` is preferred, whose sign survives rounding.
+        narrow: kept values have 16 bits; the argument of `spike` is stored so that its sign survives rounding.
     """
     graph, varying = program.graph, program.varying()
     grad_inputs = {i for i, n in enumerate(graph.nodes) if n.op == "input" and str(n.value).startswith("grad:")}
@@ -108,15 +133,15 @@ def plan(
 
     state_in = {program.state(s): s for s in program.states}
     new_state = dict(zip(program.states, program.new_states))
-    fired = {n.args[0] for n in graph.nodes if n.op == "spike"}
+    fired = {n.args[0] for n in graph.nodes if n.op == "spike"} & values
     membranes = {a for i in fired for a in graph.nodes[i].args}
     free_of_charge = {new_state[s] for s in traced}
     forward = graph.reach([program.spk, *program.new_states])
+    essential = {program.x, *fired, *program.new_states} & forward & values
     candidates = sorted(
         i
         for i in forward & values
-        if i in fired or i in membranes or i in program.new_states or i in needed or i == program.x
-        if not graph.nodes[i].is_bool and i not in state_in
+        if i in essential or ((i in membranes or i in needed) and not graph.nodes[i].is_bool and i not in state_in)
     )
 
     def cost(kept: frozenset[int]) -> tuple[float, int]:
@@ -131,13 +156,44 @@ def plan(
         before = {i: "load" for i, s in state_in.items() if new_state[s] in alone or new_state[s] in free}
         return alone, _derive(program, free, {**before, **dict.fromkeys(kept, "load")}, values)
 
-    options = [
-        frozenset(c) for size in range(len(program.states) + 2) for c in itertools.combinations(candidates, size)
-    ]
-    options.append(frozenset({program.x, *program.new_states} & values))
+    def restored(kept: frozenset[int], alone: dict[int, str], ways: Sequence[tuple[int, str]]) -> Ways:
+        """How the states that `ways` starts from come out of the step before."""
+        wanted = [new_state[s] for i, s in state_in.items() if i not in kept and any(index == i for index, _ in ways)]
+        return (*_ordered(alone, wanted, program), *((i, "op") for i in dict.fromkeys(wanted) if i in free))
 
-    def undone(how: dict[int, str]) -> int:
-        return sum(1 for _, way in _ordered(how, needed, program) if way.startswith("undo:"))
+    def faithful(kept: frozenset[int], alone: dict[int, str], full: dict[int, str], ways: Ways, restore: Ways) -> bool:
+        """Whether spikes, and comparisons of values of full width, come out as in the forward step."""
+        lossless = {i for i in kept if not narrow or i in free_of_charge or i == program.x}
+        after = _exact(program, alone, free, lossless)
+        before = {i for i, s in state_in.items() if i in full and i not in kept and new_state[s] in after | free}
+        now = _exact(program, full, free, lossless | before)
+
+        def same_sign(u: int, exact: set[int]) -> bool:
+            if u in kept or u in exact or u in free:
+                return True
+            # (u + c) - c has the sign of u when u = mem - c, in full width or rounded to 16 bits.
+            node = graph.nodes[u]
+            state = state_in.get(node.args[0]) if node.op == "sub" else None
+            if state is None or node.args[1] not in free:
+                return False
+            way = alone.get(new_state[state], "")
+            return way in {f"undo:{k}" for k in kept if graph.nodes[k] == Node("sub", (new_state[state], node.args[1]))}
+
+        for wanted, exact in ((ways, now), (restore, after)):
+            for index, _ in wanted:
+                node = graph.nodes[index]
+                if index in fired and narrow and not same_sign(index, exact):
+                    return False
+                if node.op == "spike" and not same_sign(node.args[0], exact):
+                    return False
+                decides = node.op in BOOL_OPS or node.op == "sign"
+                if decides and not narrow and not all(a in exact or a in free for a in node.args):
+                    return False
+        return True
+
+    options = _options(candidates, sorted(essential), len(program.states) + 1)
+    options.append(frozenset({program.x, *program.new_states} & values))
+    options.append(frozenset(essential))
 
     best = None
     for kept in sorted(options, key=cost):
@@ -146,18 +202,18 @@ def plan(
         alone, full = attempt(kept)
         if all(i in full for i in needed):
             ways = _ordered(full, needed, program)
-            rank = (cost(kept)[0], undone(full), len(ways), sorted(kept))
-            if best is None or rank < best[0]:
-                best = (rank, kept, alone, full)
-    assert best is not None, "the states and x determine every value of a step"
-    _, kept, alone, full = best
-    ways = _ordered(full, needed, program)
-    used_states = tuple(s for i, s in state_in.items() if any(index == i for index, _ in ways))
-    restore = _ordered(alone, [new_state[s] for s in used_states], program)
+            restore = restored(kept, alone, ways)
+            if faithful(kept, alone, full, ways, restore):
+                undone = sum(1 for _, way in ways if way.startswith("undo:"))
+                rank = (cost(kept)[0], undone, len(ways), sorted(kept))
+                if best is None or rank < best[0]:
+                    best = (rank, kept, ways, restore)
+    assert best is not None, "the states, x and the arguments of spikes determine every value of a step"
+    _, kept, ways, restore = best
     return Plan(
         saved=tuple(sorted(kept - {program.x})),
         needs_x=any(i == program.x for i, _ in (*ways, *restore)),
-        needs_state=used_states,
+        needs_state=tuple(s for i, s in state_in.items() if i not in kept and any(index == i for index, _ in ways)),
         restore=restore,
         values=ways,
     )

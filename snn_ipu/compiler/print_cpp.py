@@ -236,7 +236,7 @@ class _Printer(StepPrinter):
             self.put("if (t > 0) {")
             if plan.needs_x:
                 self.put("const X* __restrict const x = b_x + (t - 1) * x_step + m0;")
-            loaded = [i for i, way in plan.restore if way == "load"]
+            loaded = [i for i, way in plan.restore if way == "load" and i != self.program.x]
             self.point_at_kept(loaded, "t - 1")
             self.loop()
             if any(i == self.program.x for i, _ in plan.restore):
