@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from .backends import operators, select
-from .backends.call import Call, Result, state_dtype
+from .backends.call import Call, state_dtype
+from .backends.call import Result as Result
 from .backends.operators import register as register
 from .errors import ShapeError
 from .surrogate import SpikeGrad
@@ -29,35 +30,55 @@ def _checked_x(owner: str, x: Any, time: bool) -> Tensor:
     return x
 
 
+def _check_device(owner: str, name: str, t: Tensor, x: Tensor) -> None:
+    if t.device != x.device:
+        raise ShapeError(
+            f"{owner}({name} on {t.device}, x on {x.device}): expected one device. "
+            f"Move the network with net.to({str(x.device)!r}), or the input to the network."
+        )
+
+
 def _checked_state(
     owner: str,
     names: Sequence[str],
     state: Sequence[Tensor | None] | None,
+    start: Mapping[str, float],
+    x: Tensor,
     frame: torch.Size,
-    dtype: torch.dtype,
 ) -> tuple[Tensor | None, ...]:
+    dtype = state_dtype(x.dtype)
     if state is None:
-        return (None,) * len(names)
+        state = (None,) * len(names)
     if isinstance(state, Tensor) or len(state) != len(names):
         given = "one tensor" if isinstance(state, Tensor) else f"{len(state)} states"
         raise ShapeError(
             f"{owner}(state of {given}): expected a tuple of {len(names)}: {', '.join(names)}. "
             "Pass the final state of an earlier call as it is."
         )
+    checked: list[Tensor | None] = []
     for name, s in zip(names, state):
-        if s is not None and s.shape != frame:
+        if s is None:
+            checked.append(torch.full(frame, start[name], dtype=dtype, device=x.device) if name in start else None)
+            continue
+        if not isinstance(s, Tensor):
+            raise ShapeError(
+                f"{owner}({name} of type {type(s).__name__}): expected a tensor of shape {tuple(frame)}, or None to "
+                "start anew. Make one with torch.zeros_like or torch.full_like."
+            )
+        if s.shape != frame:
             raise ShapeError(
                 f"{owner}({name} of shape {tuple(s.shape)}, frames of shape {tuple(frame)}): expected equal shapes. "
                 "The batch size or the layer's width has changed: start from no state, or call reset_mem() "
                 "(snn_ipu.utils.reset(net) for a whole network) before a new batch."
             )
-    return tuple(None if s is None else s.to(dtype) for s in state)
+        _check_device(owner, name, s, x)
+        checked.append(s.to(dtype))
+    return tuple(checked)
 
 
-def _checked_params(
-    owner: str, params: Mapping[str, Tensor], frame: torch.Size, dtype: torch.dtype
-) -> Mapping[str, Tensor]:
+def _checked_params(owner: str, params: Mapping[str, Tensor], x: Tensor, frame: torch.Size) -> Mapping[str, Tensor]:
     for name, p in params.items():
+        _check_device(owner, name, p, x)
         sizes = tuple(p.shape)
         fits = len(sizes) <= len(frame) and all(s in (1, f) for s, f in zip(reversed(sizes), reversed(frame)))
         if p.numel() != 1 and not fits:
@@ -66,7 +87,31 @@ def _checked_params(
                 f"or a shape that broadcasts against the last dimensions, such as [{frame[-1] if frame else 1}]. "
                 "For [batch, channels, height, width] give one value per channel as [channels, 1, 1]."
             )
-    return {name: p.to(dtype) for name, p in params.items()}
+    dtype = state_dtype(x.dtype)
+    # One value with more dimensions than a frame would add them to the states.
+    return {n: (p.reshape(()) if p.dim() > len(frame) else p).to(dtype) for n, p in params.items()}
+
+
+def check(
+    owner: str,
+    state_names: tuple[str, ...],
+    x: Tensor,
+    state: Sequence[Tensor | None] | None,
+    *,
+    start: Mapping[str, float] | None = None,
+    num_steps: int | None = None,
+    traced: tuple[str, ...] = (),
+    single: bool = False,
+) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+    """The input and the initial states of a call as a backend takes them; arguments and errors as in `scan`."""
+    if num_steps is not None and (isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1):
+        raise ValueError(f"{owner}.sequence(num_steps={num_steps!r}): expected a positive whole number of time steps.")
+    unknown = [name for name in traced if name not in state_names]
+    if unknown:
+        raise ValueError(f"{owner}.sequence(trace={unknown[0]!r}): expected one of {', '.join(state_names)}.")
+    static = single or num_steps is not None
+    x = _checked_x(owner, x, time=not static)
+    return x, _checked_state(owner, state_names, state, start or {}, x, x.shape if static else x.shape[1:])
 
 
 def scan(
@@ -79,6 +124,7 @@ def scan(
     flags: Mapping[str, Any],
     spike_grad: SpikeGrad,
     *,
+    start: Mapping[str, float] | None = None,
     num_steps: int | None = None,
     traced: tuple[str, ...] = (),
     single: bool = False,
@@ -91,28 +137,22 @@ def scan(
         owner: the neuron's name, for messages.
         fn, state_names, params, flags, spike_grad: the step and what it is given, as in `Call`.
         x: [T, *frame]; or [*frame] when `num_steps` is given or `single` is set.
-        state: initial states [*frame] by position, None for zeros.
+        state: initial states [*frame] by position, None for the start value.
+        start: start value by name of the states that do not start at 0.
         traced: states of which every step is wanted.
         backend: "auto" or a backend's name.
         operator: name of the neuron's form in a graph that is being traced; empty to run now.
 
     Raises: ShapeError for input, states or parameters that do not fit; BackendMissingError; UnsupportedError.
     """
-    if num_steps is not None and (isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1):
-        raise ValueError(f"{owner}.sequence(num_steps={num_steps!r}): expected a positive whole number of time steps.")
-    unknown = [name for name in traced if name not in state_names]
-    if unknown:
-        raise ValueError(f"{owner}.sequence(trace={unknown[0]!r}): expected one of {', '.join(state_names)}.")
-    static = single or num_steps is not None
-    x = _checked_x(owner, x, time=not static)
-    frame = x.shape if static else x.shape[1:]
-    dtype = state_dtype(x.dtype)
+    x, initial = check(owner, state_names, x, state, start=start, num_steps=num_steps, traced=traced, single=single)
+    frame = x.shape if single or num_steps is not None else x.shape[1:]
     call = Call(
         fn=fn,
         state_names=state_names,
         x=x,
-        initial=_checked_state(owner, state_names, state, frame, dtype),
-        params=_checked_params(owner, params, frame, dtype),
+        initial=initial,
+        params=_checked_params(owner, params, x, frame),
         flags=flags,
         spike_grad=spike_grad,
         num_steps=num_steps,

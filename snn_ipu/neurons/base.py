@@ -11,11 +11,30 @@ from torch import Tensor, nn
 from .._compat import constant_result, is_compiling
 from ..backends.select import check_name
 from ..errors import ShapeError
-from ..scan import register, scan
+from ..scan import Result, register, scan
 from ..surrogate import SpikeGrad, Surrogate, atan
 
 Value = Union[float, Tensor]
 State = Tuple[Tensor, ...]
+
+
+def loop(
+    advance: Callable[[Tensor, Sequence[Tensor | None]], tuple[Tensor, State]],
+    inputs: Sequence[Tensor],
+    state: Sequence[Tensor | None],
+    state_names: Sequence[str],
+    traced: Sequence[str],
+) -> tuple[Tensor, State, dict[str, Tensor]]:
+    """A sequence as a loop of single steps, for a step that needs more than the neuron's own states; T >= 1."""
+    spikes: list[Tensor] = []
+    record: dict[str, list[Tensor]] = {name: [] for name in traced}
+    for x_t in inputs:
+        spk, new = advance(x_t, state)
+        state = new
+        spikes.append(spk)
+        for name in traced:
+            record[name].append(new[state_names.index(name)])
+    return torch.stack(spikes), new, {name: torch.stack(steps) for name, steps in record.items()}
 
 
 class SpikingNeuron(nn.Module):
@@ -59,10 +78,15 @@ class SpikingNeuron(nn.Module):
             self.register_buffer(name, torch.zeros(0), persistent=False)
 
     def add_param(self, name: str, value: Value, learn: bool = False) -> None:
-        """Register a value that the step takes: a learnable parameter or a buffer."""
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+        """Register a value that the step takes: a learnable parameter or a buffer, a copy of a tensor given.
+
+        A parameter, or a tensor with a gradient that is not to be learned, is kept as it is.
+        """
+        tensor = torch.as_tensor(value)
         if not tensor.is_floating_point():
             tensor = tensor.to(torch.get_default_dtype())
+        if not isinstance(tensor, nn.Parameter) and (learn or not tensor.requires_grad):
+            tensor = tensor.detach().clone()
         if learn:
             setattr(self, name, tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor))
         else:
@@ -77,42 +101,32 @@ class SpikingNeuron(nn.Module):
         """Arguments of the step that are fixed for the module, such as the reset mechanism."""
         return {}
 
-    def start(self, x: Tensor, state: Sequence[Tensor | None] | None) -> Sequence[Tensor | None] | None:
-        """Fill in the start values of states that do not start at 0; `x` is one frame."""
-        if not self.initial:
-            return state
-        given: list[Tensor | None] = [None] * len(self.state_names) if state is None else list(state)
-        for position, name in enumerate(self.state_names):
-            if given[position] is None and name in self.initial:
-                given[position] = torch.full_like(x, self.initial[name])
-        return given
-
-    def forward(self, x: Tensor, *states: Tensor | None) -> Any:
+    def forward(self, x: Tensor, *states: Tensor | None, **named: Tensor | None) -> Any:
         """One time step.
 
         Args:
             x: input current [B, ...].
-            states: as returned by the previous step, [B, ...] each; without them the module goes on from its own last
-                state, zeros after `reset_mem`. Not allowed with `init_hidden=True`.
+            states: as returned by the previous step, [B, ...] each, by position or by name; without them the module
+                goes on from its own last state, the start values after `reset_mem`. Not allowed with
+                `init_hidden=True`.
 
         Returns: `(spk, *states)`; with `init_hidden=True` only spk, unless `output=True`.
 
-        Raises: TypeError for states with init_hidden; ShapeError for shapes that do not fit.
+        Raises: TypeError for unknown states, or states with init_hidden; ShapeError for shapes that do not fit.
         """
-        if self.init_hidden and any(s is not None for s in states):
+        given = {**dict(zip(self.state_names, states)), **named}
+        if len(given) != len(states) + len(named) or not given.keys() <= set(self.state_names):
+            raise TypeError(
+                f"{type(self).__name__}(x, {len(states)} states{''.join(f', {n}=...' for n in named)}): expected at "
+                f"most {', '.join(self.state_names)}, each once. Pass what the step before returned."
+            )
+        if self.init_hidden and any(s is not None for s in given.values()):
             raise TypeError(
                 f"{type(self).__name__}(init_hidden=True) called with states: expected the input alone. "
                 "Drop the states, or build the neuron with init_hidden=False."
             )
-        if len(states) > len(self.state_names):
-            raise TypeError(
-                f"{type(self).__name__}(x, {len(states)} states): expected at most {len(self.state_names)} states: "
-                f"{', '.join(self.state_names)}."
-            )
-        held = [getattr(self, name) for name in self.state_names]
-        given = [*states, *(None,) * (len(held) - len(states))]
-        state = [own if s is None else s for s, own in zip(given, held)]
-        spk, new = self.advance(x, [None if s.shape == (0,) else s for s in state])
+        state = [getattr(self, n) if given.get(n) is None else given[n] for n in self.state_names]
+        spk, new = self.advance(x, [None if isinstance(s, Tensor) and s.shape == (0,) else s for s in state])
         for name, s in zip(self.state_names, new):
             setattr(self, name, s)
         if self.init_hidden and not self.output:
@@ -121,19 +135,7 @@ class SpikingNeuron(nn.Module):
 
     def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
         """One step from an explicit state; touches nothing of the module."""
-        result = scan(
-            type(self).__name__,
-            type(self).step,
-            self.state_names,
-            x,
-            self.start(x, state),
-            self.params(),
-            self.flags(),
-            self.spike_grad,
-            single=True,
-            backend=self.backend,
-            operator=self.operator() if is_compiling() else "",
-        )
+        result = self._scan(x, state, single=True)
         return result.spk, result.states
 
     def sequence(
@@ -169,20 +171,22 @@ class SpikingNeuron(nn.Module):
         traced: tuple[str, ...],
     ) -> tuple[Tensor, State, dict[str, Tensor]]:
         """`sequence` with traces by name."""
-        first = x if num_steps is not None or x.dim() == 0 or x.shape[0] == 0 else x[0]
+        return self._scan(x, state, num_steps=num_steps, traced=traced)
+
+    def _scan(self, x: Tensor, state: Sequence[Tensor | None] | None, **how: Any) -> Result:
         return scan(
             type(self).__name__,
             type(self).step,
             self.state_names,
             x,
-            self.start(first, state) if self.initial else state,
+            state,
             self.params(),
             self.flags(),
             self.spike_grad,
-            num_steps=num_steps,
-            traced=traced,
+            start=self.initial,
             backend=self.backend,
             operator=self.operator() if is_compiling() else "",
+            **how,
         )
 
     @constant_result

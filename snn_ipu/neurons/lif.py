@@ -74,6 +74,11 @@ class LIF(SpikingNeuron):
         backend: str = "auto",
     ) -> None:
         super().__init__(spike_grad, init_hidden=init_hidden, output=output, backend=backend)
+        if state_quant and not callable(state_quant):
+            raise TypeError(
+                f"{type(self).__name__}(state_quant={state_quant!r}): expected a function of a state, or False. Pass "
+                "snn_ipu.functional.state_quant(num_bits=...)."
+            )
         if surrogate_disable:
             self.spike_grad = disabled()
         self.surrogate_disable = surrogate_disable

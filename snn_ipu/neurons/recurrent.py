@@ -7,8 +7,11 @@ from typing import Any, Sequence, Tuple, Union
 import torch
 from torch import Tensor, nn
 
+from ..backends.call import state_dtype
+from ..errors import ShapeError
+from ..scan import check
 from ..surrogate import SpikeGrad
-from .base import State, Value
+from .base import State, Value, loop
 from .lif import LIF, Quantiser
 
 KernelSize = Union[int, Tuple[int, int]]
@@ -86,37 +89,52 @@ class RecurrentLIF(LIF):
         else:
             assert conv2d_channels is not None and kernel_size is not None
             rows, columns = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+            if rows % 2 == 0 or columns % 2 == 0:
+                raise ValueError(
+                    f"{type(self).__name__}(kernel_size={kernel_size}): expected odd sizes, so that the feedback keeps "
+                    "the size of the image. Use one more or one less."
+                )
             self.padding = rows // 2, columns // 2
             self.recurrent = nn.Conv2d(conv2d_channels, conv2d_channels, kernel_size, padding=self.padding)
         if not learn_recurrent:
             self.recurrent.requires_grad_(False)
 
     def _check_feedback(self) -> None:
-        linear = bool(self.linear_features)
-        conv = (bool(self.conv2d_channels), bool(self.kernel_size))
-        call = (
-            f"{type(self).__name__}(all_to_all={self.all_to_all}, linear_features={self.linear_features}, "
-            f"conv2d_channels={self.conv2d_channels}, kernel_size={self.kernel_size})"
-        )
-        if self.all_to_all and linear == all(conv):
+        given = (self.linear_features, self.conv2d_channels, self.kernel_size)
+        fits = ((True, False, False), (False, True, True)) if self.all_to_all else ((False, False, False),)
+        if tuple(map(bool, given)) not in fits:
             raise TypeError(
-                f"{call}: expected linear_features, or conv2d_channels and kernel_size. Give one of the two."
+                f"{type(self).__name__}(all_to_all={self.all_to_all}, linear_features={given[0]}, "
+                f"conv2d_channels={given[1]}, kernel_size={given[2]}): expected linear_features, or conv2d_channels "
+                "and kernel_size, or all_to_all=False with V alone. Give one of the three."
             )
-        if self.all_to_all and any(conv) != all(conv):
-            raise TypeError(f"{call}: expected conv2d_channels and kernel_size together. Give both.")
-        if self.all_to_all and linear and any(conv):
-            raise TypeError(f"{call}: expected one kind of feedback. Drop the arguments of the other.")
-        if not self.all_to_all and (linear or any(conv)):
-            raise TypeError(f"{call}: expected V alone with all_to_all=False. Drop the other arguments.")
 
     def flags(self) -> dict[str, Any]:
         return {**super().flags(), "reset_delay": self.reset_delay}
 
+    def _check_width(self, frame: torch.Size) -> None:
+        dim, width = (-1, self.linear_features) if self.linear_features else (-3, self.conv2d_channels)
+        if len(frame) < -dim or frame[dim] != width:
+            expected = f"[B, {width}]" if dim == -1 else f"[B, {width}, height, width]"
+            raise ShapeError(
+                f"{type(self).__name__}(frames of shape {tuple(frame)}): expected {expected}, as its feedback has. "
+                "Give the neuron the width of the layer before it."
+            )
+
+    def _step(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
+        dtype = state_dtype(x.dtype)
+        spk = torch.zeros_like(x) if state[0] is None else state[0]
+        weight = next(self.recurrent.parameters())
+        feedback = self.recurrent(spk.to(weight.dtype))
+        spk, new = super().advance(x.to(dtype) + feedback.to(dtype), state)
+        return spk.to(x.dtype), new
+
     def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
-        if self.all_to_all:
-            spk = state[0]
-            x = x + self.recurrent((torch.zeros_like(x) if spk is None else spk).to(x.dtype))
-        return super().advance(x, state)
+        if not self.all_to_all:
+            return super().advance(x, state)
+        x, state = check(type(self).__name__, self.state_names, x, state, single=True)
+        self._check_width(x.shape)
+        return self._step(x, state)
 
     def run_sequence(
         self,
@@ -125,17 +143,11 @@ class RecurrentLIF(LIF):
         num_steps: int | None,
         traced: tuple[str, ...],
     ) -> tuple[Tensor, State, dict[str, Tensor]]:
-        steps = x.shape[0] if num_steps is None and x.dim() > 0 else num_steps
-        if not self.all_to_all or not steps:
+        if not self.all_to_all:
             return super().run_sequence(x, state, num_steps, traced)
-        inputs = x.unbind(0) if num_steps is None else (x,) * steps
-        spikes: list[Tensor] = []
-        record: dict[str, list[Tensor]] = {name: [] for name in traced}
-        current: Sequence[Tensor | None] = (None,) * len(self.state_names) if state is None else state
-        for x_t in inputs:
-            spk, new = self.advance(x_t, current)
-            current = new
-            spikes.append(spk)
-            for name in traced:
-                record[name].append(new[self.state_names.index(name)])
-        return torch.stack(spikes), new, {name: torch.stack(steps) for name, steps in record.items()}
+        x, state = check(type(self).__name__, self.state_names, x, state, num_steps=num_steps, traced=traced)
+        self._check_width(x.shape[1:] if num_steps is None else x.shape)
+        inputs = x.unbind(0) if num_steps is None else (x,) * num_steps
+        if not inputs:
+            return super().run_sequence(x, state, num_steps, traced)
+        return loop(self._step, inputs, state, self.state_names, traced)
