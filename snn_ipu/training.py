@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from .backends.select import NAMES
 from .errors import BackendMissingError, ShapeError
 from .neurons.base import SpikingNeuron
-from .unroll import unroll
+from .unroll import map_nested, unroll
 
 LossFn = Callable[[Any, Tensor], Tensor]
 
@@ -56,13 +56,12 @@ class TrainingModel(_Model):
         self.optimizer.zero_grad(set_to_none=True)
         out = self.spikes(x)
         loss = self.loss_fn(out, y.to(self.device, non_blocking=True))
-        if loss.numel() != 1:
-            raise ShapeError(
-                f"loss_fn returned a tensor of shape {tuple(loss.shape)}; expected one value. Average or sum it."
-            )
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise ShapeError(f"loss_fn returned {found}; expected a tensor with one value. Average or sum the loss.")
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        return out.detach() if isinstance(out, Tensor) else out, loss.detach()
+        return map_nested(lambda v: v.detach() if isinstance(v, Tensor) else v, out), loss.detach()
 
 
 class InferenceModel(_Model):

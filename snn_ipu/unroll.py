@@ -14,32 +14,72 @@ from .neurons.base import SpikingNeuron, State
 States = Dict[str, State]
 
 
-class _Sequence:
-    """A value with a time axis, kept as frames [T * B, ...]."""
+class _Value:
+    """A tensor computed from the network's input.
 
-    def __init__(self, frames: Tensor, num_steps: int):
+    `frames` is [T * B, ...], time first, where it varies over time; else it is the [B, ...] of every step.
+    """
+
+    def __init__(self, frames: Tensor, varies: bool):
         self.frames = frames
-        self.num_steps = num_steps
+        self.varies = varies
 
-    @classmethod
-    def of(cls, over_time: Tensor) -> _Sequence:
-        return cls(over_time.flatten(0, 1), over_time.shape[0])
 
-    def over_time(self) -> Tensor:
-        batch = self.frames.shape[0] // max(self.num_steps, 1)
-        return self.frames.reshape(self.num_steps, batch, *self.frames.shape[1:])
+def map_nested(change: Callable[[Any], Any], values: Any) -> Any:
+    """Apply a function to every value in nested tuples, lists and dicts."""
+    if isinstance(values, tuple) and hasattr(values, "_fields"):
+        return type(values)(*(map_nested(change, v) for v in values))
+    if isinstance(values, (tuple, list)):
+        return (tuple if isinstance(values, tuple) else list)(map_nested(change, v) for v in values)
+    if isinstance(values, dict):
+        return {k: map_nested(change, v) for k, v in values.items()}
+    return change(values)
+
+
+def _wrap(out: Any, varies: bool) -> Any:
+    return map_nested(lambda v: _Value(v, varies) if isinstance(v, Tensor) else v, out)
+
+
+def _holds_neurons(module: nn.Module) -> bool:
+    return any(isinstance(m, SpikingNeuron) for m in module.modules())
 
 
 class _LayerTracer(fx.Tracer):
+    """Records a forward down to the neurons and the modules that hold none."""
+
+    # A buffer is read when the network runs, not when it is traced.
+    proxy_buffer_attributes = True
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, SpikingNeuron) or super().is_leaf_module(m, module_qualified_name)
+        return isinstance(m, SpikingNeuron) or not _holds_neurons(m)
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
+        return root_fn, [self.root, self.create_proxy("placeholder", "x", (), {})]
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, Tensor) and not isinstance(a, nn.Parameter) and a not in self.tensor_attrs:
+            if a.shape == (0,):
+                return None  # what init_leaky() gives: no state
+            raise TraceError(
+                f"a tensor of shape {tuple(a.shape)} is made inside forward, so every call would reuse the first one; "
+                "expected tensors computed from the input, parameters or buffers. Register it with register_buffer, or "
+                "derive it from the input, as torch.zeros_like(x) or torch.randn_like(x) do"
+            )
+        return super().create_arg(a)
 
 
 _graphs: weakref.WeakKeyDictionary[nn.Module, tuple[Any, fx.Graph]] = weakref.WeakKeyDictionary()
 
 
-def _structure(net: nn.Module) -> tuple[Any, ...]:
-    return tuple((name, id(m), m.training) for name, m in net.named_modules())
+def _structure(net: nn.Module) -> list[Any]:
+    """What a trace depends on: the modules, and the plain attributes of those whose forward is traced."""
+    structure: list[Any] = []
+    for name, m in net.named_modules():
+        structure.append((name, id(m)))
+        if not isinstance(m, SpikingNeuron) and m._modules:
+            simple = (bool, int, float, str, type(None))
+            structure += [(k, v) for k, v in vars(m).items() if isinstance(v, simple)]
+    return structure
 
 
 def _trace(net: nn.Module) -> fx.Graph:
@@ -53,11 +93,11 @@ def _trace(net: nn.Module) -> fx.Graph:
     else:
         try:
             graph = _LayerTracer().trace(net)
-        except (fx.proxy.TraceError, TypeError) as error:
+        except (fx.proxy.TraceError, TypeError, RuntimeError) as error:
             raise TraceError(
                 f"unroll({type(net).__name__}): its forward cannot be traced ({error}). Expected one that maps one "
                 "frame to one frame without Python control flow on tensors. Write the loop over time by hand, or move "
-                "the control flow into a module of its own."
+                "the control flow into a module of its own that holds no neuron."
             ) from error
     _graphs[net] = (structure, graph)
     return graph
@@ -66,81 +106,121 @@ def _trace(net: nn.Module) -> fx.Graph:
 class _Run:
     """One pass of a traced network over T steps."""
 
-    def __init__(self, net: nn.Module, num_steps: int | None, state: Mapping[str, State]):
+    def __init__(self, net: nn.Module, x: Tensor, num_steps: int | None, state: Mapping[str, State]):
         self.net = net
+        self.x = x
         self.num_steps = num_steps
+        self.steps, self.batch = (x.shape[0], x.shape[1]) if num_steps is None else (num_steps, x.shape[:1].numel())
         self.modules = dict(net.named_modules())
         self.given = state
         self.final: States = {}
 
-    def neuron(self, node: fx.Node, path: str, module: SpikingNeuron, value: Any) -> Any:
+    def over_time(self, frames: Tensor) -> Tensor:
+        return frames.reshape(self.steps, self.batch, *frames.shape[1:])
+
+    def neuron(self, node: fx.Node, path: str, module: SpikingNeuron, x: Any, *states: Any, **named: Any) -> Any:
         if path in self.final:
             raise TraceError(
                 f"unroll: the neuron {path!r} is called twice in one step; expected once, since both calls would share "
                 "one state. Use two neurons, or write the loop over time by hand."
             )
-        picks = [u.args[1] for u in node.users if u.target is operator.getitem and u.args[0] is node]
-        wanted = {i for i in picks if isinstance(i, int)}
-        shown = [name for name in module.state_names if name != "spk"]
-        traced = tuple(name for i, name in enumerate(shown, start=1) if i in wanted)
-        state = self.given.get(path)
-        if isinstance(value, _Sequence):
-            spk, final, traces = module.run_sequence(value.over_time(), state, None, traced)
-        else:
-            if self.num_steps is None:
-                raise ShapeError(
-                    f"unroll: the neuron {path!r} gets a value without a time axis; expected num_steps. "
-                    "Pass num_steps=, or an input [T, B, ...]."
-                )
-            spk, final, traces = module.run_sequence(value, state, self.num_steps, traced)
-        self.final[path] = final
-        spikes = _Sequence.of(spk)
-        if not wanted:
-            return spikes
-        return (spikes, *(_Sequence.of(traces[n]) if n in traces else None for n in shown))
-
-    def layer(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call a stateless function once: on the frame where nothing varies over time, else on all T * B frames."""
-        steps: list[int] = []
-        fx.node.map_aggregate((args, kwargs), lambda v: steps.append(v.num_steps) if isinstance(v, _Sequence) else None)
-        if not steps:
-            return function(*args, **kwargs)
-        num_steps = steps[0]
-        batch: list[int] = []
-        fx.node.map_aggregate(
-            (args, kwargs),
-            lambda v: batch.append(v.frames.shape[0] // num_steps) if isinstance(v, _Sequence) else None,
+        if any(s is not None for s in (*states, *named.values())):
+            raise TraceError(
+                f"unroll: forward hands states to the neuron {path!r}; expected the input alone, since unroll carries "
+                "the states. Call it as lif(x), and pass initial states as unroll(..., state=...)."
+            )
+        shown = tuple(name for name in module.state_names if name != "spk")
+        users = () if module.init_hidden and not module.output else tuple(node.users)
+        indices = [
+            u.args[1]
+            for u in users
+            if u.target is operator.getitem and u.args[0] is node and isinstance(u.args[1], (int, slice))
+        ]
+        traced = shown
+        if len(indices) == len(users) and all(isinstance(i, int) for i in indices):
+            wanted = {("spk", *shown)[i] for i in indices}
+            traced = tuple(name for name in shown if name in wanted)
+        elif not indices:
+            traced = ()
+        varies = isinstance(x, _Value) and x.varies
+        if self.num_steps is None and not varies:
+            raise ShapeError(
+                f"unroll: the neuron {path!r} gets a value that does not vary over time; expected num_steps. "
+                "Pass num_steps=, or feed the neuron from the input [T, B, ...]."
+            )
+        frames = x.frames if isinstance(x, _Value) else x
+        spk, final, traces = module.run_sequence(
+            self.over_time(frames) if varies else frames,
+            self.given.get(path),
+            None if varies else self.num_steps,
+            traced,
         )
+        self.final[path] = final
+        spikes = _Value(spk.flatten(0, 1), varies=True)
+        if not indices:
+            return spikes
+        return (spikes, *(_Value(traces[n].flatten(0, 1), varies=True) if n in traces else None for n in shown))
 
-        def frames(value: Any) -> Any:
-            if isinstance(value, _Sequence):
-                return value.frames
-            if isinstance(value, Tensor) and value.dim() > 0 and value.shape[0] == batch[0]:
-                return value.expand(num_steps, *value.shape).flatten(0, 1)
+    def layer(self, node: fx.Node, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a stateless function once: on one frame where nothing varies over time, else on all T * B frames."""
+        values: list[_Value] = []
+        map_nested(lambda v: values.append(v) if isinstance(v, _Value) else None, (args, kwargs))
+        varies = any(v.varies for v in values)
+
+        def plain(value: Any) -> Any:
+            if not isinstance(value, _Value):
+                return value
+            frames = value.frames
+            if varies and not value.varies and frames.dim() > 0 and frames.shape[0] == self.batch:
+                return frames.expand(self.steps, *frames.shape).flatten(0, 1)
+            return frames
+
+        try:
+            out = function(*map_nested(plain, args), **map_nested(plain, kwargs))
+        except RuntimeError as error:
+            if self.num_steps is not None or self.final:
+                raise
+            raise ShapeError(
+                f"unroll(x of shape {tuple(self.x.shape)}): {node.target} fails on frames of shape "
+                f"{[tuple(v.frames.shape) for v in values]} ({error}). Expected x [T, B, ...], and a network that "
+                "takes [B, ...]. Pass num_steps= if x is one static frame [B, ...]."
+            ) from error
+        if not varies:
+            return _wrap(out, varies=False) if values else out
+
+        def check(value: Any) -> Any:
+            if isinstance(value, Tensor) and value.shape[:1] != (self.steps * self.batch,):
+                raise TraceError(
+                    f"unroll: {node.target} turns frames [T * B, ...] with T={self.steps}, B={self.batch} into shape "
+                    f"{tuple(value.shape)}; expected an operation on each sample by itself, since all steps go through "
+                    "it at once. Keep the batch dimension first, or write the loop over time by hand."
+                )
             return value
 
-        args, kwargs = fx.node.map_aggregate(args, frames), fx.node.map_aggregate(kwargs, frames)
-        out = function(*args, **kwargs)
-
-        def varying(value: Any) -> Any:
-            return _Sequence(value, num_steps) if isinstance(value, Tensor) and value.dim() > 0 else value
-
-        return fx.node.map_aggregate(out, varying)
+        return _wrap(map_nested(check, out), varies=True)
 
     def attribute(self, path: str) -> Any:
+        owner, _, name = path.rpartition(".")
+        module = self.modules.get(owner)
+        if isinstance(module, SpikingNeuron) and name in module.state_names:
+            raise TraceError(
+                f"unroll: forward reads {path}, which unroll does not touch; expected the value that the call returns. "
+                f"Write spk, {', '.join(n for n in module.state_names if n != 'spk')} = {owner}(x)."
+            )
         value: Any = self.net
         for part in path.split("."):
             value = getattr(value, part)
         return value
 
-    def run(self, graph: fx.Graph, x: Any) -> Any:
+    def run(self, graph: fx.Graph) -> Any:
         values: dict[fx.Node, Any] = {}
-        inputs = iter((x,))
+        from_input: set[fx.Node] = set()
         for node in graph.nodes:
             args = fx.node.map_arg(node.args, values.__getitem__)
             kwargs = fx.node.map_arg(node.kwargs, values.__getitem__)
             if node.op == "placeholder":
-                values[node] = next(inputs, node.args[0] if node.args else None)
+                varies = self.num_steps is None
+                values[node] = _Value(self.x.flatten(0, 1) if varies else self.x, varies)
             elif node.op == "get_attr":
                 values[node] = self.attribute(node.target)
             elif node.op == "output":
@@ -148,15 +228,21 @@ class _Run:
             elif node.op == "call_module":
                 module = self.modules[node.target]
                 if isinstance(module, SpikingNeuron):
-                    values[node] = self.neuron(node, node.target, module, args[0])
+                    values[node] = self.neuron(node, node.target, module, *args, **kwargs)
                 else:
-                    values[node] = self.layer(module, args, kwargs)
+                    values[node] = self.layer(node, module, args, kwargs)
             elif node.op == "call_method":
-                values[node] = self.layer(lambda me, *a, _n=node.target, **k: getattr(me, _n)(*a, **k), args, kwargs)
+                values[node] = self.layer(
+                    node, lambda me, *a, _n=node.target, **k: getattr(me, _n)(*a, **k), args, kwargs
+                )
             elif node.target is operator.getitem and isinstance(args[0], tuple):
                 values[node] = args[0][args[1]]
             else:
-                values[node] = self.layer(node.target, args, kwargs)
+                values[node] = self.layer(node, node.target, args, kwargs)
+            # A tensor sized after the input, such as torch.zeros(x.size(0), 10), belongs to the frame as well.
+            if node.op == "placeholder" or not from_input.isdisjoint(node.all_input_nodes):
+                from_input.add(node)
+                values[node] = _wrap(values[node], varies=False)
         raise AssertionError("a traced graph ends with its output")
 
 
@@ -169,13 +255,15 @@ def unroll(
 ) -> tuple[Any, States]:
     """Run a one-step network over all time steps; equal to the loop `for t in range(T): net(x[t])` from no state.
 
-    The network's forward is written for one frame [B, ...]; neurons are leaves and get all their steps at once, every
-    other layer sees T * B frames in one call, and whatever is fed by a static input alone is computed once. BatchNorm
-    takes its statistics over all T * B frames and Dropout draws a mask per frame; a loop over steps would do both once
-    per step.
+    The network's forward is written for one frame [B, ...]. A neuron gets all its steps in one call; it stands for its
+    spikes, or, unpacked as `spk, mem = self.lif(x)`, for spikes and states. A module without neurons inside sees T * B
+    frames in one call, and whatever is fed by a static input alone is computed once. BatchNorm takes its statistics
+    over all T * B frames and Dropout draws a mask per frame; a loop over steps would do both once per step. The hidden
+    state of the modules is neither read nor changed.
 
     Args:
-        net: any feed-forward module that torch.fx can trace, residual branches included.
+        net: a feed-forward module, residual branches included; torch.fx traces its forward down to the modules that
+            hold no neurons.
         x: input [T, B, ...]; or [B, ...] with `num_steps`, the same frame at every step.
         num_steps: T for a static x.
         state: states to start from, by the neuron's path in `net`, as returned by an earlier call.
@@ -183,37 +271,35 @@ def unroll(
     Returns: `(out, state)`: what forward returns with a leading time axis [T, B, ...], and each neuron's final states
         by its path.
 
-    Raises: ShapeError where time is missing or shapes do not fit; TraceError for a forward that cannot be traced;
-        ValueError for states of a path that is no neuron.
+    Raises: ShapeError where time is missing or shapes do not fit; TraceError for a forward that cannot be traced, calls
+        a neuron twice, or mixes samples of the batch; ValueError for states of a path that is no neuron.
     """
-    if num_steps is None and x.dim() < 2:
-        raise ShapeError(
-            f"unroll(x of shape {tuple(x.shape)}): expected [T, B, ...]. Pass num_steps= for one static frame."
-        )
+    if not isinstance(x, Tensor):
+        raise ShapeError(f"unroll(net, {type(x).__name__}): expected a tensor. Convert the input with torch.as_tensor.")
     if num_steps is not None and (isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1):
         raise ValueError(f"unroll(num_steps={num_steps!r}): expected a positive whole number of time steps.")
-    run = _Run(net, num_steps, state or {})
+    if x.dim() < (2 if num_steps is None else 1):
+        raise ShapeError(
+            f"unroll(x of shape {tuple(x.shape)}, num_steps={num_steps}): expected [T, B, ...], or [B, ...] with "
+            "num_steps=. Add the missing dimensions."
+        )
+    run = _Run(net, x, num_steps, state or {})
     for path in run.given:
         if not isinstance(run.modules.get(path), SpikingNeuron):
             neurons = [n for n, m in run.modules.items() if isinstance(m, SpikingNeuron)]
             raise ValueError(
                 f"unroll(state={{{path!r}: ...}}): expected paths among {neurons}. Use those of this network."
             )
-    out = run.run(_trace(net), x if num_steps is not None else _Sequence.of(x))
+    out = run.run(_trace(net))
     if not run.final:
         raise TraceError(
             f"unroll({type(net).__name__}): it has no spiking neuron, so nothing depends on time. Call it directly."
         )
 
     def with_time(value: Any) -> Any:
-        return value.over_time() if isinstance(value, _Sequence) else value
+        if isinstance(value, _Value) and value.varies:
+            return run.over_time(value.frames)
+        value = value.frames if isinstance(value, _Value) else value
+        return value.expand(run.steps, *value.shape) if isinstance(value, Tensor) else value
 
-    return _map_output(out, with_time), run.final
-
-
-def _map_output(out: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(out, (tuple, list)):
-        return type(out)(_map_output(v, change) for v in out)
-    if isinstance(out, dict):
-        return {k: _map_output(v, change) for k, v in out.items()}
-    return change(out)
+    return map_nested(with_time, out), run.final
