@@ -7,7 +7,7 @@ import warnings
 from typing import NamedTuple, Protocol
 
 from ..errors import BackendMissingError, BuildError, FallbackWarning, UnsupportedError
-from . import cpu, cuda, reference
+from . import cpu, cuda, ipu, reference
 from .call import Call, Result
 
 
@@ -31,7 +31,7 @@ class Status(NamedTuple):
     reason: str
 
 
-BACKENDS: dict[str, Backend] = {module.NAME: module for module in (reference, cpu, cuda)}
+BACKENDS: dict[str, Backend] = {module.NAME: module for module in (reference, cpu, cuda, ipu)}
 NAMES = ("auto", *BACKENDS)
 _warned: set[str] = set()
 

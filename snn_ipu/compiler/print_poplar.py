@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Sequence
@@ -178,7 +179,9 @@ class _Printer(StepPrinter):
             self.put("const unsigned checkpoint;")
         self.put("")
         self.put("bool compute(unsigned worker) {")
+        outer, self.lines = self.lines, []
         body()
+        self.lines = [*outer, *_mentioned(self.lines)]
         self.put("return true;")
         self.put("}")
         self.put("};")
@@ -425,6 +428,18 @@ class _Printer(StepPrinter):
             return ()
         kept = [self.kept(i) for i in self.plan.saved]
         return tuple(j for j, s in enumerate(self.layout.traced) if f"trace:{s}" in kept)
+
+
+def _mentioned(lines: Sequence[str]) -> list[str]:
+    """Without the definitions that nothing after them mentions."""
+    kept: list[str] = []
+    words: set[str] = set()
+    for line in reversed(lines):
+        defined = re.match(r" *const [SM] (\w+) = ", line)
+        if defined is None or defined[1] in words:
+            kept.append(line)
+            words.update(re.findall(r"\w+", line))
+    return kept[::-1]
 
 
 def _vector(access: str, kind: str, name: str) -> str:
