@@ -6,10 +6,12 @@ thread lets go of it. `limit` bounds what lies idle; memory in use is bounded by
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
 from collections import OrderedDict, deque
+from pathlib import Path
 from typing import NamedTuple, Sequence
 
 import numpy as np
@@ -28,11 +30,20 @@ class Stats(NamedTuple):
     limit: int
 
 
+def _memory() -> int:
+    """Bytes that this process may use: the machine's, or the container's where that is less."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(Path(path).read_text()))
+    return min(sizes)
+
+
 def _default_limit() -> int:
     chosen = os.environ.get("SNN_IPU_POOL_BYTES")
     if chosen is None:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-    if not chosen.isdigit():
+        return _memory() // 4
+    if not chosen.isdecimal():
         raise ValueError(f"SNN_IPU_POOL_BYTES={chosen!r}: expected a number of bytes; 0 switches the pool off.")
     return int(chosen)
 
@@ -64,14 +75,21 @@ class Pool:
             if block is not None:
                 self._idle -= size
         if block is None:
-            raw = np.empty(size + _ALIGN, np.uint8)
-            offset = -raw.ctypes.data % _ALIGN
-            block = raw[offset : offset + size]
+            block = self._allocate(size)
         self._used[id(block)] = size
         view = block[:nbytes]
         # The finalizer may run at any point of any thread, also while this one holds the lock, so it never waits.
         weakref.finalize(view, self._give_back, block).atexit = False
         return view
+
+    def _allocate(self, size: int) -> np.ndarray:
+        try:
+            raw = np.empty(size + _ALIGN, np.uint8)
+        except MemoryError:
+            self.empty_cache()
+            raw = np.empty(size + _ALIGN, np.uint8)
+        offset = -raw.ctypes.data % _ALIGN
+        return raw[offset : offset + size]
 
     def _give_back(self, block: np.ndarray) -> None:
         self._returned.append(block)
@@ -116,8 +134,9 @@ class Pool:
             return Stats(self._idle, sum(list(self._used.values())), self.limit)
 
     def after_fork(self) -> None:
-        """In a forked child another thread may have held the lock; the blocks themselves are private copies."""
+        """In a forked child, where another thread may have held the lock; the blocks themselves are private copies."""
         self._lock = threading.Lock()
+        self._idle = sum(size * len(blocks) for size, blocks in self._free.items())
 
 
 _pool = Pool(_default_limit())
@@ -130,6 +149,9 @@ def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> T
     Args:
         shape, strides: of the tensor, in elements; the strides must cover the shape without gaps.
         dtype: its type.
+
+    The tensor cannot grow in place: `resize_` to more elements raises RuntimeError, as for any tensor over foreign
+    memory; clone it first.
     """
     count = 1
     for size in shape:
@@ -147,7 +169,7 @@ def stats() -> Stats:
 
 
 def set_limit(limit: int) -> None:
-    """Bound the idle memory of the pool, in bytes; a quarter of the machine's at first, 0 switches the pool off."""
+    """Bound the idle memory of the pool, in bytes: a quarter of the memory there is at first; 0 switches it off."""
     _pool.set_limit(limit)
 
 
