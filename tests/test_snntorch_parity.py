@@ -192,7 +192,29 @@ RECURRENT_CASES = [
     Case("RSynaptic", {**SYNAPTIC, **ONE, "inhibition": True}, compiled=False),
     Case("RSynaptic", {**SYNAPTIC, **LINEAR, "state_quant": QUANT}, compiled=False, label="state_quant"),
 ]
-CASES = [*LEAKY_CASES, *SYNAPTIC_CASES, *LAPICQUE_CASES, *ALPHA_CASES, *RECURRENT_CASES]
+SURROGATES: dict[str, Callable[[Any], Any]] = {
+    "default": lambda library: None,
+    "atan": lambda library: library.surrogate.atan(alpha=3.0),
+    "sigmoid": lambda library: library.surrogate.sigmoid(slope=4),
+    "straight_through_estimator": lambda library: library.surrogate.straight_through_estimator(),
+    "triangular": lambda library: library.surrogate.triangular(threshold=0.5),
+    "spike_rate_escape": lambda library: library.surrogate.spike_rate_escape(beta=1, slope=2),
+    "SFS": lambda library: library.surrogate.SFS(slope=2, B=0.25),
+    "heaviside": lambda library: library.surrogate.heaviside(),
+}
+SURROGATE_CASES = [
+    *(Case("Leaky", LEAKY, label=name, spike_grad=grad) for name, grad in SURROGATES.items()),
+    # a closure of snnTorch, and a user's own function, in both libraries
+    Case("Leaky", LEAKY, compiled=False, label="closure", spike_grad=lambda _: snntorch.surrogate.atan(alpha=3.0)),
+    Case(
+        "Synaptic",
+        SYNAPTIC,
+        compiled=False,
+        label="custom_surrogate",
+        spike_grad=lambda _: snntorch.surrogate.custom_surrogate(lambda u, grad, spk: grad / (1 + u.abs())),
+    ),
+]
+CASES = [*LEAKY_CASES, *SYNAPTIC_CASES, *LAPICQUE_CASES, *ALPHA_CASES, *RECURRENT_CASES, *SURROGATE_CASES]
 
 
 def grid(*shape: int, low: float, high: float, generator: torch.Generator) -> Tensor:
@@ -310,3 +332,247 @@ def test_step_loop__every_mode_of_snntorch__same_spikes_states_and_gradients(ind
 @pytest.mark.parametrize("index", range(len(CASES)), ids=lambda i: str(CASES[i]))
 def test_sequence__every_mode_of_snntorch__same_spikes_states_and_gradients(index: int) -> None:
     compare(index, "cpu" if CASES[index].compiled else "reference", by_sequence)
+
+
+BUILDS = {
+    "Leaky": {"beta": 0.5},
+    "Synaptic": {"alpha": 0.5, "beta": 0.5},
+    "Alpha": {"alpha": 0.75, "beta": 0.5},
+    "Lapicque": {"beta": 0.5},
+    "RLeaky": {"beta": 0.5, "linear_features": 5},
+    "RSynaptic": {"alpha": 0.5, "beta": 0.5, "all_to_all": False},
+}
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_state_dict__same_keys_and_shapes_as_snntorch__loads_both_ways(kind: str) -> None:
+    theirs, ours = getattr(snntorch, kind)(**BUILDS[kind]), getattr(snn, kind)(**BUILDS[kind])
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
+    for values in theirs.state_dict().values():
+        values.mul_(2)
+    ours.load_state_dict(theirs.state_dict())
+    for name, values in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], values, check_dtype=False)
+    theirs.load_state_dict(getattr(snn, kind)(**BUILDS[kind]).state_dict())
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_step__membrane_at_the_threshold__does_not_spike_as_in_snntorch(kind: str) -> None:
+    x = torch.zeros(2, 5)
+    for library in (snntorch, snn):
+        neuron = getattr(library, kind)(**BUILDS[kind], **({} if kind == "Alpha" else {"reset_mechanism": "none"}))
+        with torch.no_grad():
+            neuron.threshold.zero_()  # every membrane is exactly 0, recurrent biases aside
+            if kind == "RLeaky":
+                neuron.recurrent.bias.zero_()
+        assert not neuron(x)[0].any()
+
+
+def test_step__without_states__goes_on_from_the_hidden_state_as_in_snntorch() -> None:
+    x = grid(6, 3, 5, low=-1.0, high=2.0, generator=torch.Generator().manual_seed(1))
+    theirs, ours = snntorch.Leaky(0.5), snn.Leaky(0.5)
+    for x_t in x:
+        spk, mem = ours(x_t)
+        expected_spk, expected_mem = theirs(x_t)
+        assert torch.equal(spk, expected_spk) and torch.equal(mem, expected_mem)
+    assert torch.equal(ours.mem, theirs.mem)
+
+
+def test_step__states_by_name__as_in_snntorch() -> None:
+    x, syn, mem = (grid(3, 5, low=0.0, high=2.0, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    for a, b in zip(snntorch.Synaptic(0.5, 0.5)(x, mem=mem, syn=syn), snn.Synaptic(0.5, 0.5)(x, mem=mem, syn=syn)):
+        assert torch.equal(a, b)
+
+
+def test_training__a_network_of_either_library__gives_the_same_losses_and_weights() -> None:
+    x = torch.randn(7, 4, 6, generator=torch.Generator().manual_seed(0))
+    target = torch.tensor([0, 2, 1, 0])
+    losses, weights = [], []
+    for library in (snntorch, snn):
+        torch.manual_seed(3)
+        grad = library.surrogate.fast_sigmoid(slope=5)
+        net = nn.Sequential(
+            nn.Linear(6, 8),
+            library.Leaky(0.8, spike_grad=grad, init_hidden=True, learn_beta=True),
+            nn.Linear(8, 3),
+            library.Synaptic(0.7, 0.8, spike_grad=grad, init_hidden=True, learn_threshold=True),
+        )
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        seen = []
+        for _ in range(4):
+            net[1].reset_mem()
+            net[3].reset_mem()
+            counts = torch.stack([net(x_t) for x_t in x]).sum(0)
+            loss = nn.functional.cross_entropy(counts, target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            seen.append(loss.item())
+        assert seen[-1] != seen[0]
+        losses.append(seen)
+        weights.append([p.detach() for p in net.parameters()])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    for ours, theirs in zip(weights[1], weights[0]):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+# What snnTorch 1.0 gets wrong, and what happens here instead.
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("kind", ["Leaky", "RLeaky"])
+def test_fixed_dtype__spikes_follow_the_input__states_are_float32_or_float64(kind: str, dtype: torch.dtype) -> None:
+    neuron = getattr(snn, kind)(**BUILDS[kind])
+    x = torch.full((4, 3, 5), 0.75, dtype=dtype)
+    spk, mem = neuron(x[0])
+    expected = torch.float64 if dtype == torch.float64 else torch.float32
+    assert (spk.dtype, mem.dtype) == (dtype, expected)
+    spk, states = neuron.sequence(x)
+    assert spk.dtype == dtype and {s.dtype for s in states} == {expected}
+
+
+def test_fixed_dtype__recurrent_matrix_in_double__runs_where_snntorch_mixes_dtypes() -> None:
+    neuron = snn.RLeaky(0.5, linear_features=5).double()
+    x = grid(6, 3, 5, low=-1.0, high=2.0, generator=torch.Generator().manual_seed(1)).double()
+    spk, _ = neuron.sequence(x)
+    single = copy.deepcopy(neuron).float()
+    assert torch.equal(spk.float(), single.sequence(x.float())[0])
+
+
+def test_fixed_learned_integer__is_a_float_parameter() -> None:
+    neuron = snn.Leaky(beta=1, threshold=1, learn_beta=True, learn_threshold=True)
+    assert neuron.beta.dtype == neuron.threshold.dtype == torch.float32
+    neuron(torch.full((2, 3), 1.5))[1].sum().backward()
+    assert neuron.beta.grad is not None
+
+
+def test_fixed_numpy_beta__does_not_widen_the_state() -> None:
+    import numpy as np
+
+    assert snn.Leaky(np.float64(0.5))(torch.ones(2, 3))[1].dtype == torch.float32
+
+
+def test_fixed_shared_tensor__two_layers_learn_their_own_copy() -> None:
+    beta = torch.full((5,), 0.5)
+    first, second = (snn.Leaky(beta, learn_beta=True) for _ in range(2))
+    with torch.no_grad():
+        first.beta.fill_(0.25)
+    assert second.beta.eq(0.5).all() and beta.eq(0.5).all()
+    parameter = nn.Parameter(beta)
+    assert snn.Leaky(parameter, learn_beta=True).beta is parameter, "a parameter is shared where the user means it"
+
+
+def test_fixed_reset_mechanism__set_later_or_loaded__changes_the_dynamics() -> None:
+    x = grid(6, 3, 5, low=0.0, high=2.0, generator=torch.Generator().manual_seed(1))
+    zero = snn.Leaky(0.5, reset_mechanism="zero")
+    expected = zero.sequence(x, trace="mem")[2]
+    assert not torch.equal(snn.Leaky(0.5).sequence(x, trace="mem")[2], expected)
+    later, loaded = snn.Leaky(0.5), snn.Leaky(0.5)
+    later.reset_mechanism = "zero"
+    loaded.load_state_dict(zero.state_dict())
+    for neuron in (later, loaded):
+        assert neuron.reset_mechanism == "zero" and int(neuron.reset_mechanism_val) == 1
+        assert torch.equal(neuron.sequence(x, trace="mem")[2], expected)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_fixed_sigmoid__far_below_threshold__gradient_is_finite(backend: str) -> None:
+    x = torch.tensor([[-200.0, -4.0, 0.9, 200.0]], requires_grad=True)
+    spk, _ = snn.Leaky(0.5, spike_grad=snn.surrogate.sigmoid(slope=25), backend=backend)(x)
+    spk.sum().backward()
+    assert torch.isfinite(x.grad).all() and x.grad[0, 2] > 1
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_fixed_LSO__is_one_above_the_threshold_and_the_slope_below(backend: str) -> None:
+    x = torch.tensor([[-1.0, 0.5, 1.5, 3.0]], requires_grad=True)
+    snn.Leaky(0.5, spike_grad=snn.surrogate.LSO(slope=0.25), backend=backend)(x)[0].sum().backward()
+    assert x.grad.tolist() == [[0.25, 0.25, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize("reset", RESETS)
+def test_fixed_rsynaptic__reset_at_once__equals_synaptic_where_there_is_no_feedback(reset: str) -> None:
+    x = grid(STEPS, *DENSE, low=-1.0, high=2.0, generator=torch.Generator().manual_seed(1))
+    common = {"alpha": 0.5, "beta": 0.75, "reset_mechanism": reset, "reset_delay": False, "backend": "reference"}
+    spk, states, mem = snn.Synaptic(**common).sequence(x, trace="mem")
+    recurrent = snn.RSynaptic(**common, all_to_all=False, V=0.0)
+    same_spk, same_states, same_mem = recurrent.sequence(x, trace="mem")
+    assert spk.mean() > 0.1
+    assert torch.equal(spk, same_spk) and torch.equal(mem, same_mem) and torch.equal(states[0], same_states[1])
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_fixed_alpha__learned_alpha__has_the_gradient_of_snntorchs_equations(backend: str) -> None:
+    x = 0.5 + torch.randn(STEPS, *DENSE, generator=torch.Generator().manual_seed(1))
+    alpha = torch.tensor(0.75, requires_grad=True)
+    theirs = snntorch.Alpha(0.75, 0.5, threshold=0.25, spike_grad=snntorch.surrogate.fast_sigmoid(SLOPE))
+    theirs.alpha = alpha  # a parameter there is an error
+    ours = snn.Alpha(
+        0.75,
+        0.5,
+        threshold=0.25,
+        learn_alpha=True,
+        spike_grad=snn.surrogate.fast_sigmoid(SLOPE),
+        backend=backend,
+    )
+    expected = [theirs(x_t) for x_t in x]
+    spk, _, mem = ours.sequence(x, trace="mem")
+    assert (mem - 0.25).abs().min() > 1e-6 and 0.1 < spk.mean() < 0.9
+    assert torch.equal(spk, torch.stack([out[0] for out in expected]))
+    (spk.sum() + mem.square().sum()).backward()
+    (sum(out[0].sum() for out in expected) + sum(out[3].square().sum() for out in expected)).backward()
+    torch.testing.assert_close(ours.alpha.grad, alpha.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_fixed_lapicque__learned_beta__trains_for_more_than_one_step() -> None:
+    x = torch.randn(STEPS, *DENSE, generator=torch.Generator().manual_seed(1))
+    for given in ({}, {"R": 2.0}, {"C": 0.5}):
+        neuron = snn.Lapicque(beta=0.5, learn_beta=True, **given)
+        optimizer = torch.optim.SGD(neuron.parameters(), lr=0.01)
+        membranes = []
+        for _ in range(3):
+            _, _, mem = neuron.sequence(x, trace="mem")
+            membranes.append(mem.detach())
+            optimizer.zero_grad()
+            mem.square().mean().backward()
+            assert torch.isfinite(neuron.beta.grad) and neuron.beta.grad != 0
+            optimizer.step()
+        assert not torch.equal(membranes[0], membranes[2]), "the learned beta changes nothing"
+
+
+def test_fixed_lapicque__a_beta_per_neuron__equals_one_neuron_each() -> None:
+    x = torch.randn(STEPS, 3, 2, generator=torch.Generator().manual_seed(1))
+    together = snn.Lapicque(beta=torch.tensor([0.5, 0.75]), backend="reference").sequence(x, trace="mem")[2]
+    for position, beta in enumerate((0.5, 0.75)):
+        alone = snn.Lapicque(beta=beta, backend="reference").sequence(x[:, :, position : position + 1], trace="mem")[2]
+        torch.testing.assert_close(together[:, :, position], alone[:, :, 0])
+
+
+@pytest.mark.filterwarnings("ignore:.*inhibition:UserWarning")
+def test_fixed_inhibition__on_images__one_channel_per_pixel_may_spike() -> None:
+    neuron = snn.Leaky(0.5, inhibition=True, backend="reference")
+    spk, mem = neuron(torch.tensor([1.5, 2.5, 3.5]).reshape(1, 3, 1, 1).expand(2, 3, 4, 4))
+    assert spk.sum(1).eq(1).all() and spk[:, 2].all() and mem[:, 1].gt(1).all()
+
+
+def test_fixed_hidden_state__states_given_with_init_hidden__leaves_the_state_alone() -> None:
+    neuron = snn.Leaky(0.5, init_hidden=True)
+    neuron(torch.full((2, 3), 0.75))
+    with pytest.raises(TypeError, match="Drop the states"):
+        neuron(torch.ones(2, 3), torch.zeros(2, 3))
+    assert neuron.mem.eq(0.75).all()
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (1, 3), (3,), (2, 1)], ids=str)
+def test_fixed_hidden_state__of_another_shape__is_an_error_not_a_silent_restart(shape: tuple[int, ...]) -> None:
+    with pytest.raises(snn.errors.ShapeError, match="reset_mem"):
+        snn.Leaky(0.5)(torch.ones(2, 3), torch.ones(shape))
+
+
+def test_fixed_copies__reset_clears_them_and_no_other_network() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.ModuleDict({"inner": snn.Leaky(0.5)})["inner"])
+    twin = copy.deepcopy(net)
+    for n in (net, twin):
+        n(torch.ones(2, 3))
+    snn.utils.reset(twin)
+    assert twin[1].mem.shape == (0,) and net[1].mem.shape == (2, 3)
