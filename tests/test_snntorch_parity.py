@@ -385,7 +385,7 @@ def test_step__states_by_name__as_in_snntorch() -> None:
 
 
 def test_training__a_network_of_either_library__gives_the_same_losses_and_weights() -> None:
-    x = torch.randn(7, 4, 6, generator=torch.Generator().manual_seed(0))
+    x = 3 * torch.randn(7, 4, 6, generator=torch.Generator().manual_seed(0))
     target = torch.tensor([0, 2, 1, 0])
     losses, weights = [], []
     for library in (snntorch, snn):
