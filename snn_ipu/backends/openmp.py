@@ -1,34 +1,55 @@
-"""The OpenMP runtime that torch has loaded, shared with the kernels instead of starting a second one."""
+"""The OpenMP runtime that torch uses, shared with the kernels instead of starting a second one."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import re
+import os
 import warnings
 from pathlib import Path
 
-import torch
-
-_NAME = re.compile(r"lib(?:gomp|iomp5|omp)[-.\w]*$")
+_forked = False
 
 
-def _loaded() -> list[str]:
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@functools.lru_cache(maxsize=None)
+def _entry() -> int:
+    """The address of GOMP_parallel in the runtime that libtorch_cpu itself is linked to, 0 where there is none."""
     try:
         maps = Path("/proc/self/maps").read_text()
     except OSError:
         maps = ""
-    mapped = dict.fromkeys(line.split(maxsplit=5)[5] for line in maps.splitlines() if line.count("/"))
-    shipped = [str(p) for p in sorted(Path(torch.__file__).parent.joinpath("lib").glob("lib*omp*"))]
-    return [path for path in (*mapped, *shipped) if _NAME.search(path)]
+    for line in maps.splitlines():
+        path = line[line.find("/") :]
+        if path.endswith("/libtorch_cpu.so"):
+            # A handle's symbols include those of the libraries that it depends on, and of no others.
+            entry = getattr(ctypes.CDLL(path), "GOMP_parallel", None)
+            return 0 if entry is None else ctypes.cast(entry, ctypes.c_void_p).value or 0
+    return 0
 
 
 @functools.lru_cache(maxsize=None)
+def _warn(reason: str) -> None:
+    warnings.warn(f"CPU kernels run on one thread: {reason}", stacklevel=3)
+
+
 def parallel() -> int:
-    """The address of `GOMP_parallel(function, data, threads, flags)`, or 0 with one warning where there is none."""
-    for path in _loaded():
-        entry = getattr(ctypes.CDLL(path), "GOMP_parallel", None)
-        if entry is not None:
-            return ctypes.cast(entry, ctypes.c_void_p).value or 0
-    warnings.warn("torch uses no OpenMP runtime that was found, so CPU kernels run on one thread.", stacklevel=2)
-    return 0
+    """The address of `GOMP_parallel(function, data, threads, flags)`, or 0 with one warning where it cannot be used.
+
+    A forked child has none of its parent's threads, and GNU's runtime would wait for them for ever. Workers of a
+    DataLoader never ask: torch gives them one thread.
+    """
+    if _forked:
+        _warn("this process was forked. Start it with the 'spawn' method to use more.")
+        return 0
+    address = _entry()
+    if not address:
+        _warn("torch uses no OpenMP runtime that was found.")
+    return address
