@@ -48,9 +48,7 @@ def test_write_idx__twice__gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 
 
-@pytest.mark.parametrize(
-    "array", [np.zeros(2, np.complex64), np.zeros((), np.uint8)], ids=["complex", "rank 0"]
-)
+@pytest.mark.parametrize("array", [np.zeros(2, np.complex64), np.zeros((), np.uint8)], ids=["complex", "rank 0"])
 def test_write_idx__what_idx_cannot_hold__raises(tmp_path: Path, array: np.ndarray) -> None:
     with pytest.raises(DataError, match="Convert the array first"):
         write_idx(tmp_path / "a", array)
@@ -143,9 +141,7 @@ def test_load__root_lacks_one_file__names_it(tmp_path: Path) -> None:
         load("fashion-mnist", tmp_path)
 
 
-def test_load__fashion_mnist_nowhere__names_the_debian_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load__fashion_mnist_nowhere__names_the_debian_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sets, "DEBIAN_FASHION_MNIST", str(tmp_path / "absent"))
     with pytest.raises(DataError, match="package dataset-fashion-mnist") as error:
         load("fashion-mnist", tmp_path)
@@ -412,16 +408,12 @@ def test_batches__images__become_float32_between_0_and_1() -> None:
         (torch.zeros(3, 1, 2, 2), torch.zeros(3), {"batch_size": 1, "seed": -1}),
     ],
 )
-def test_batches__arguments_that_do_not_fit__raise(
-    images: torch.Tensor, labels: torch.Tensor, options: dict
-) -> None:
+def test_batches__arguments_that_do_not_fit__raise(images: torch.Tensor, labels: torch.Tensor, options: dict) -> None:
     with pytest.raises(ShapeError, match=r"Batches\("):
         Batches(images, labels, **options)
 
 
-def test_names__all__have_a_clear_outcome_without_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names__all__have_a_clear_outcome_without_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sets, "DEBIAN_FASHION_MNIST", str(tmp_path / "absent"))
     for name in NAMES:
         if name == "fashion-mnist-mini":

@@ -129,8 +129,7 @@ def _unpickle(path: str) -> dict[str, Any]:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
     except _DAMAGE as e:
         raise DataError(
-            f"read_cifar10: {path!r} is not a CIFAR-10 batch or is damaged: {e}. "
-            "Unpack cifar-10-python.tar.gz again."
+            f"read_cifar10: {path!r} is not a CIFAR-10 batch or is damaged: {e}. Unpack cifar-10-python.tar.gz again."
         ) from e
     if not isinstance(batch, dict):
         raise DataError(

@@ -31,10 +31,7 @@ def main(out: str = MINI_FOLDER) -> None:
     for split, images, labels, (images_file, labels_file) in splits:
         values = labels.numpy()
         chosen = np.concatenate(
-            [
-                rng.choice(np.flatnonzero(values == c), PER_CLASS[split], replace=False)
-                for c in range(full.num_classes)
-            ]
+            [rng.choice(np.flatnonzero(values == c), PER_CLASS[split], replace=False) for c in range(full.num_classes)]
         )
         chosen = rng.permutation(chosen)
         write_idx(os.path.join(out, images_file + ".gz"), images.numpy()[chosen, 0])
