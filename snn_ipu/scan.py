@@ -158,6 +158,7 @@ def scan(
         num_steps=num_steps,
         traced=traced,
         single=single,
+        learned=tuple(n for n, p in params.items() if p.requires_grad),
     )
     if operator and x.device.type == "cpu" and backend in ("auto", "cpu"):
         return operators.run(call, operator)

@@ -26,6 +26,7 @@ class Call:
         num_steps: T for a static x, else None.
         traced: names of the states whose every step is wanted.
         single: one step; outputs have no time axis.
+        learned: parameters that want a gradient, also where a cast has hidden it.
     """
 
     fn: Callable[..., Any]
@@ -38,6 +39,7 @@ class Call:
     num_steps: int | None = None
     traced: tuple[str, ...] = ()
     single: bool = False
+    learned: tuple[str, ...] = ()
 
     @property
     def static(self) -> bool:

@@ -535,7 +535,7 @@ def run(call: Call) -> Result:
         static=call.static,
         training=training,
     )
-    learn = tuple(n for n, p in call.params.items() if p.requires_grad) if training else ()
+    learn = call.learned if training else ()
     flags = tuple(sorted(call.flags.items()))
     surrogate = _shape_of(call.spike_grad)
     label = f"{call.fn.__name__} over T={call.steps}, {frames.batch} x {frames.features} neurons"

@@ -6,6 +6,8 @@ import os
 import warnings
 from typing import NamedTuple, Protocol
 
+from torch import Tensor
+
 from ..errors import BackendMissingError, BuildError, FallbackWarning, UnsupportedError
 from . import cpu, cuda, ipu, reference
 from .call import Call, Result
@@ -50,6 +52,11 @@ def status() -> list[Status]:
     """Every backend with whether it works on this machine."""
     reasons = [(name, module.status()) for name, module in BACKENDS.items()]
     return [Status(name, reason is None, reason or "works") for name, reason in reasons]
+
+
+def traced_once(x: Tensor) -> bool:
+    """Whether x belongs to a model that is traced once and runs elsewhere, so that modules cannot keep anything."""
+    return x.device.type == ipu.NAME
 
 
 def _warn_once(reason: str) -> None:

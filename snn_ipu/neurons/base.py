@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, ClassVar, Mapping, Sequence, Tuple, Union
+from typing import Any, Callable, ClassVar, Iterable, Mapping, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
 
 from .._compat import constant_result, is_compiling
-from ..backends.select import check_name
-from ..errors import ShapeError
+from ..backends.select import check_name, traced_once
+from ..errors import ShapeError, UnsupportedError
 from ..scan import Result, register, scan
 from ..surrogate import SpikeGrad, Surrogate, atan
 
@@ -112,7 +112,8 @@ class SpikingNeuron(nn.Module):
 
         Returns: `(spk, *states)`; with `init_hidden=True` only spk, unless `output=True`.
 
-        Raises: TypeError for unknown states, or states with init_hidden; ShapeError for shapes that do not fit.
+        Raises: TypeError for unknown states, or states with init_hidden; ShapeError for shapes that do not fit;
+            UnsupportedError for a call without states in a model for an IPU.
         """
         given = {**dict(zip(self.state_names, states)), **named}
         if len(given) != len(states) + len(named) or not given.keys() <= set(self.state_names):
@@ -126,9 +127,15 @@ class SpikingNeuron(nn.Module):
                 "Drop the states, or build the neuron with init_hidden=False."
             )
         state = [getattr(self, n) if given.get(n) is None else given[n] for n in self.state_names]
+        if traced_once(x) and not given:
+            raise UnsupportedError(
+                f"{type(self).__name__}(x) in a model for an IPU: expected states, because modules keep none there. "
+                "Start with mem = neuron.reset_mem() and go on with spk, mem = neuron(x, mem), or use unroll."
+            )
         spk, new = self.advance(x, [None if isinstance(s, Tensor) and s.shape == (0,) else s for s in state])
-        for name, s in zip(self.state_names, new):
-            setattr(self, name, s)
+        if not traced_once(x):
+            for name, s in zip(self.state_names, new):
+                setattr(self, name, s)
         if self.init_hidden and not self.output:
             return spk
         return (spk, *(s for name, s in zip(self.state_names, new) if name != "spk"))
@@ -159,7 +166,7 @@ class SpikingNeuron(nn.Module):
 
         Raises: ShapeError for shapes and dtypes that do not fit; UnsupportedError for a backend that cannot run it.
         """
-        traced = (trace,) if isinstance(trace, str) else tuple(trace or ())
+        traced = _names(trace or ())
         spk, states, traces = self.run_sequence(x, state, num_steps, traced)
         return (spk, states, *(traces[name] for name in traced))
 
@@ -199,7 +206,10 @@ class SpikingNeuron(nn.Module):
     def reset_mem(self) -> Any:
         """Forget the hidden state; the next step starts anew, with any batch size. Returns the empty states."""
         for name in self.state_names:
-            setattr(self, name, torch.zeros(0, device=getattr(self, name).device))
+            held = getattr(self, name)
+            # PopTorch forbids to assign buffers, also empty ones, while it traces.
+            if held is not None and held.shape != (0,):
+                setattr(self, name, torch.zeros(0, device=held.device))
         states = tuple(getattr(self, name) for name in self.state_names)
         return states[0] if len(states) == 1 else states
 
@@ -233,7 +243,7 @@ class SpikingNeuron(nn.Module):
 def _keyword_only(step: Callable[..., Any], states: Sequence[str]) -> dict[str, float]:
     """The step's parameters with their defaults.
 
-    Raises: TypeError where the step is not `step(x, *states, *, name=number, ...)`.
+    Raises: TypeError where the step is not `step(x, *states, *, name=number, ...)`, or a name is taken.
     """
     parameters = list(inspect.signature(step).parameters.values())
     positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
@@ -246,11 +256,22 @@ def _keyword_only(step: Callable[..., Any], states: Sequence[str]) -> dict[str, 
             + (f"; {wrong[0]} has none. " if wrong else ". ")
             + f"Write def {step.__name__}(x, {', '.join(states)}, *, beta=0.9, ...)."
         )
+    own = {*dir(SpikingNeuron), "spike_grad", "init_hidden", "output", "backend", "training", "learn"}
+    taken = [n for n in (*states, *defaults) if n in own]
+    if taken:
+        raise TypeError(
+            f"neuron(states={tuple(states)}) on {step.__name__}{inspect.signature(step)}: {taken[0]} is an attribute of "
+            "every neuron; expected names of its own for states and parameters. Choose another name."
+        )
     return {name: float(value) for name, value in defaults.items()}
 
 
+def _names(given: str | Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def neuron(
-    states: Sequence[str] | Mapping[str, float], learn: Sequence[str] = ()
+    states: str | Sequence[str] | Mapping[str, float], learn: str | Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], type[SpikingNeuron]]:
     """Turn one step of plain torch into a neuron module that every backend compiles.
 
@@ -268,33 +289,39 @@ def neuron(
 
     Raises: TypeError when the step's arguments are not x, the states, and keyword-only numbers.
     """
-    names = tuple(states)
+    names = _names(states)
     start = {n: float(v) for n, v in states.items() if v != 0} if isinstance(states, Mapping) else {}
 
     def decorate(step: Callable[..., Any]) -> type[SpikingNeuron]:
         defaults = _keyword_only(step, names)
-        learned_by_default = tuple(learn)
+        learned_by_default = _names(learn)
+
+        def check_names(given: Sequence[str]) -> None:
+            unknown = [n for n in given if n not in defaults]
+            if unknown:
+                raise TypeError(
+                    f"{step.__name__}({unknown[0]}=...): expected parameters among {', '.join(defaults)}. "
+                    "Add it to the step as a keyword-only argument."
+                )
+
+        check_names(learned_by_default)
 
         class Neuron(SpikingNeuron):
             def __init__(
                 self,
                 *,
                 spike_grad: SpikeGrad | None = None,
-                learn: Sequence[str] = learned_by_default,
+                learn: str | Sequence[str] = learned_by_default,
                 init_hidden: bool = False,
                 output: bool = False,
                 backend: str = "auto",
                 **values: Value,
             ) -> None:
                 super().__init__(spike_grad, init_hidden=init_hidden, output=output, backend=backend)
-                unknown = [n for n in (*values, *learn) if n not in defaults]
-                if unknown:
-                    raise TypeError(
-                        f"{step.__name__}({unknown[0]}=...): expected parameters among {', '.join(defaults)}. "
-                        "Add it to the step as a keyword-only argument."
-                    )
+                learned = _names(learn)
+                check_names((*values, *learned))
                 for name, default in defaults.items():
-                    self.add_param(name, values.get(name, default), name in learn)
+                    self.add_param(name, values.get(name, default), name in learned)
 
         Neuron.step = staticmethod(step)
         Neuron.state_names = names
