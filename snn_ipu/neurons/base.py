@@ -256,12 +256,12 @@ def _keyword_only(step: Callable[..., Any], states: Sequence[str]) -> dict[str, 
             + (f"; {wrong[0]} has none. " if wrong else ". ")
             + f"Write def {step.__name__}(x, {', '.join(states)}, *, beta=0.9, ...)."
         )
-    own = {*dir(SpikingNeuron), "spike_grad", "init_hidden", "output", "backend", "training", "learn"}
+    own = {*dir(SpikingNeuron), "step", "spike_grad", "init_hidden", "output", "backend", "training", "learn"}
     taken = [n for n in (*states, *defaults) if n in own]
     if taken:
         raise TypeError(
-            f"neuron(states={tuple(states)}) on {step.__name__}{inspect.signature(step)}: {taken[0]} is an attribute of "
-            "every neuron; expected names of its own for states and parameters. Choose another name."
+            f"neuron(states={tuple(states)}) on {step.__name__}{inspect.signature(step)}: {taken[0]} is an attribute "
+            "of every neuron; expected names of its own for states and parameters. Choose another name."
         )
     return {name: float(value) for name, value in defaults.items()}
 

@@ -111,9 +111,18 @@ class LIF(SpikingNeuron):
         self._reset_mechanism = value
         self.reset_mechanism_val.fill_(RESET_MECHANISMS.index(value))
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self._reset_mechanism = RESET_MECHANISMS[int(self.reset_mechanism_val)]
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        loaded = int(self.reset_mechanism_val)
+        if loaded in range(len(RESET_MECHANISMS)):
+            self._reset_mechanism = RESET_MECHANISMS[loaded]
+            return
+        self.reset_mechanism = self._reset_mechanism
+        error_msgs: list[str] = args[-1]
+        error_msgs.append(
+            f"{prefix}reset_mechanism_val is {loaded}; expected 0 to {len(RESET_MECHANISMS) - 1}, for "
+            f"{', '.join(RESET_MECHANISMS)}. Load the state of a neuron."
+        )
 
     def flags(self) -> dict[str, Any]:
         flags: dict[str, Any] = {"reset_mechanism": self._reset_mechanism}
