@@ -1,0 +1,199 @@
+"""Spiking LSTM: a long short-term memory whose hidden state is a membrane."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .._compat import constant_result, is_compiling
+from ..errors import ShapeError
+from ..scan import register, scan
+from ..surrogate import SpikeGrad
+from .base import State, Value
+from .lif import LIF, Quantiser, fire, has_fired
+
+
+def lstm(
+    x: Tensor,
+    syn: Tensor,
+    mem: Tensor,
+    *,
+    i: Tensor,
+    f: Tensor,
+    o: Tensor,
+    threshold: Tensor,
+    reset_mechanism: str = "none",
+    inhibition: bool = False,
+    state_quant: Quantiser | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One step from the four gates' sums: syn = s(f) * syn + s(i) * tanh(x); mem = s(o) * tanh(syn), less a reset."""
+    due = has_fired(mem, threshold)
+    syn = torch.sigmoid(f) * syn + torch.sigmoid(i) * torch.tanh(x)
+    mem = torch.sigmoid(o) * torch.tanh(syn)
+    if reset_mechanism == "subtract":
+        mem = mem - due * threshold
+    elif reset_mechanism == "zero":
+        mem = mem - mem * due
+    if state_quant is not None:
+        syn, mem = state_quant(syn), state_quant(mem)
+    return fire(mem, threshold, None, inhibition, state_quant), syn, mem
+
+
+class SpikingLSTM(LIF):
+    """Base of SLSTM and SConv2dLSTM: a product makes the sums of the four gates, one fused step does all the rest.
+
+    The input's share of the sums is computed for all time steps at once, the membrane's step by step.
+    """
+
+    step = staticmethod(lstm)
+    state_names = ("syn", "mem")
+    syn: Tensor
+    mem: Tensor
+
+    def input_sums(self, x: Tensor) -> Tensor:
+        """The input's share of the gates' sums, biases included, [B, 4 * features, ...]."""
+        raise NotImplementedError
+
+    def membrane_sums(self, mem: Tensor) -> Tensor:
+        """The membrane's share, [B, 4 * features, ...]."""
+        raise NotImplementedError
+
+    def gates(self, sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The sums of input gate, forget gate, candidate and output gate, [B, features, ...] each."""
+        i, f, g, o = sums.chunk(4, 1)
+        return i, f, g, o
+
+    def spikes(self, spk: Tensor, mem: Tensor) -> Tensor:
+        """What the layer gives out for one step."""
+        return spk
+
+    def _from_sums(self, sums: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
+        mem = state[-1]
+        frame = torch.Size((sums.shape[0], sums.shape[1] // 4, *sums.shape[2:]))
+        if mem is not None and mem.shape != frame:
+            raise ShapeError(
+                f"{type(self).__name__}(mem of shape {tuple(mem.shape)}): expected {tuple(frame)} for this input. "
+                "Start from no state, or call reset_mem() before a new batch."
+            )
+        if mem is not None:
+            sums = sums + self.membrane_sums(mem.to(sums.dtype))
+        i, f, g, o = self.gates(sums)
+        result = scan(
+            type(self).__name__,
+            type(self).step,
+            self.state_names,
+            g,
+            state,
+            {"i": i, "f": f, "o": o, **self.params()},
+            self.flags(),
+            self.spike_grad,
+            single=True,
+            backend=self.backend,
+            operator=self.operator() if is_compiling() else "",
+        )
+        return self.spikes(result.spk, result.states[-1]), result.states
+
+    @constant_result
+    def operator(self) -> str:
+        params = ("i", "f", "o", *self._param_names)
+        return register(type(self).step, self.state_names, params, tuple(self.flags().items()), self.spike_grad)
+
+    def _check_input(self, x: Tensor, time: bool) -> None:
+        raise NotImplementedError
+
+    def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
+        self._check_input(x, time=False)
+        return self._from_sums(self.input_sums(x), state)
+
+    def run_sequence(
+        self,
+        x: Tensor,
+        state: Sequence[Tensor | None] | None,
+        num_steps: int | None,
+        traced: tuple[str, ...],
+    ) -> tuple[Tensor, State, dict[str, Tensor]]:
+        self._check_input(x, time=num_steps is None)
+        if num_steps is not None:
+            sums: Sequence[Tensor] = (self.input_sums(x),) * num_steps
+        else:
+            flat = self.input_sums(x.flatten(0, 1))
+            sums = flat.reshape(*x.shape[:2], *flat.shape[1:]).unbind(0)
+        current: Sequence[Tensor | None] = (None, None) if state is None else state
+        spikes: list[Tensor] = []
+        record: dict[str, list[Tensor]] = {name: [] for name in traced}
+        for of_step in sums:
+            spk, new = self._from_sums(of_step, current)
+            current = new
+            spikes.append(spk)
+            for name in traced:
+                record[name].append(new[self.state_names.index(name)])
+        return torch.stack(spikes), new, {name: torch.stack(steps) for name, steps in record.items()}
+
+
+class SLSTM(SpikingLSTM):
+    """Spiking LSTM: (mem, syn) = LSTMCell(x, (mem, syn)), spk[t] = mem[t] > threshold.
+
+    syn[t] = sigmoid(f) * syn[t-1] + sigmoid(i) * tanh(g), mem[t] = sigmoid(o) * tanh(syn[t]), with i, f, g, o linear in
+    x[t] and mem[t-1]. A reset takes the threshold from the new membrane, or zeroes it, one step after a spike.
+
+    Args:
+        input_size, hidden_size: features of x, neurons of the layer.
+        bias: whether the gates have biases.
+        reset_mechanism: "none" by default. All other arguments as in `Leaky`; the reset is always delayed.
+
+    Shape: x [B, input_size]; spk, syn and mem [B, hidden_size]. Units: dimensionless; mem lies in (-1, 1), so a layer
+        with the default threshold of 1 never spikes.
+
+    Raises: ValueError for an unknown reset mechanism.
+
+    Source: snnTorch 1.0 `SLSTM`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        threshold: Value = 1.0,
+        spike_grad: SpikeGrad | None = None,
+        surrogate_disable: bool = False,
+        init_hidden: bool = False,
+        inhibition: bool = False,
+        learn_threshold: bool = False,
+        reset_mechanism: str = "none",
+        state_quant: bool | Quantiser = False,
+        output: bool = False,
+        *,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__(
+            threshold,
+            spike_grad,
+            surrogate_disable,
+            init_hidden,
+            inhibition,
+            learn_threshold,
+            reset_mechanism,
+            state_quant,
+            output,
+            backend=backend,
+        )
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        self.lstm_cell = nn.LSTMCell(input_size, hidden_size, bias=bias)
+
+    def input_sums(self, x: Tensor) -> Tensor:
+        cell = self.lstm_cell
+        return F.linear(x, cell.weight_ih, cell.bias_ih + cell.bias_hh if self.bias else None)
+
+    def membrane_sums(self, mem: Tensor) -> Tensor:
+        return F.linear(mem, self.lstm_cell.weight_hh)
+
+    def _check_input(self, x: Tensor, time: bool) -> None:
+        if x.dim() != 2 + time or x.shape[-1] != self.input_size:
+            frames = f"[{'T, ' if time else ''}B, {self.input_size}]"
+            raise ShapeError(f"SLSTM(x of shape {tuple(x.shape)}): expected {frames}. Flatten or transpose the input.")
+
+    init_slstm = LIF.reset_mem
