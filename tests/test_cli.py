@@ -176,14 +176,22 @@ def test_train__bad_option__one_message_and_nothing_written(tmp_path: Path, opti
     assert not (out / "config.json").exists()
 
 
-def test_train__backend_that_does_not_work_here__says_why_and_leaves_the_folder_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("device", "part", "answer", "message"),
+    [
+        ("cuda", "torch.cuda.is_available", False, "device='cuda': torch finds no CUDA device"),
+        ("ipu", "snn_ipu.backends.ipu.status", "poptorch is not installed", "--device ipu: poptorch is not installed"),
+        ("cpu", "snn_ipu.backends.cpu.status", "no compiler was found", "--device cpu: no compiler was found"),
+    ],
+)
+def test_train__device_that_does_not_work_here__says_why_and_leaves_the_folder_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, part: str, answer: Any, message: str
 ) -> None:
-    status = [select.Status("cuda", False, "no CUDA device is visible")]
-    monkeypatch.setattr(select, "status", lambda: status)
-    message = failure(train(tmp_path / "run", "--device", "cuda"))
-    assert "--device cuda: no CUDA device is visible" in message
-    assert not (tmp_path / "run").exists()
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(part, lambda: answer)
+        assert message in failure(train(out, "--hidden", "6", "--device", device))
+    assert train(out, "--hidden", "6", "--epochs", "1").exit_code == 0
 
 
 def test_train__loss_that_is_not_finite__stops_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,11 +81,11 @@ def resume(out: str, changes: Mapping[str, Any], console: Console, *, checkpoint
 
 
 def require_device(name: str) -> None:
-    """Raises: BackendMissingError when the device does not work on this machine."""
-    reasons = {status.name: None if status.available else status.reason for status in select.status()}
-    reason = None if name == "auto" else reasons.get(name, "this version has no such backend")
-    if reason is not None:
-        raise BackendMissingError(f"--device {name}: {reason}. `snn-ipu info` lists what works here.")
+    """Raises: BackendMissingError when the device does not work on this machine, before any data is read."""
+    reasons = {status.name: status.reason for status in select.status() if not status.available}
+    # "cuda" reports on kernels, and runs without them; `training_model` tells whether there is a CUDA device
+    if name != "cuda" and name in reasons:
+        raise BackendMissingError(f"--device {name}: {reasons[name]}. `snn-ipu info` lists what works here.")
 
 
 class Run:
