@@ -22,7 +22,7 @@ demo: $(BIN)/snn-ipu  ## train a spiking network on 6,000 real images; pictures 
 	$(BIN)/snn-ipu train --model dsnn --data fashion-mnist-mini --epochs 5 --out runs/demo
 
 test: $(VENV)/dev lint  ## everything that .ci/run runs
-	$(BIN)/python -m pytest -q
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n auto
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
