@@ -61,7 +61,7 @@ class Case(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """One loop over neurons inside a time loop; `width` is in bytes, 0 with the compiler's reason where it is scalar."""
+    """One loop over neurons inside a time loop; `width` in bytes, 0 with the compiler's reason where it is scalar."""
 
     function: str
     line: int
