@@ -8,8 +8,11 @@
 namespace host_sdk {
 namespace {
 
-constexpr std::uint8_t kPoison = 0xff;       // a NaN in float and in half
-constexpr std::uint8_t kOtherPoison = 0xcd;  // a number, so that nothing written equals both
+// What unwritten memory holds in two runs: a NaN in float and half, and a small number, so that nothing written equals
+// both and an addition to it shows. Between vectors one bit differs.
+constexpr std::uint8_t kPoison = 0xff;
+constexpr std::uint8_t kOtherPoison = 0x3d;
+constexpr std::uint8_t kBetween = 0x01;
 constexpr std::size_t kRedzone = 64;
 
 [[noreturn]] void fail(const std::string& where, const std::string& field, const std::string& what) {
@@ -36,7 +39,7 @@ unsigned stateBytes(const HostSdkField& field, const Edge& edge) {
   }
 }
 
-/// The data of one edge, at exactly the alignment its field asks for, between two redzones.
+/// The data of one edge, at exactly the alignment its field asks for, with a redzone before and one after it.
 struct Buffer {
   const HostSdkField* field = nullptr;
   const poplar::Tensor* tensor = nullptr;
@@ -56,10 +59,14 @@ class VertexRun {
   /// Poison outputs and redzones, gather inputs, point the fields at them.
   void prepare(std::uint8_t poison) {
     poison_ = poison;
-    std::fill(arena_.begin(), arena_.end(), poison);
+    std::fill(arena_.begin(), arena_.end(), static_cast<std::uint8_t>(poison ^ kBetween));
     std::fill(object_.begin(), object_.end(), 0);
     for (const auto& buffer : buffers_) {
-      if (buffer.field->access != kOutput) graph_.read(*buffer.tensor, data(buffer));
+      if (buffer.field->access == kOutput) {
+        std::fill_n(data(buffer), buffer.bytes, poison);
+      } else {
+        graph_.read(*buffer.tensor, data(buffer));
+      }
     }
     before_ = arena_;
     bindFields();
@@ -127,7 +134,7 @@ class VertexRun {
         buffer.bytes = tensor.numElements() * sizeOfType(field.type);
         buffer.offset = size;  // made exact below, once the arena has an address
         buffers_.push_back(buffer);
-        size += buffer.bytes + kRedzone + 4 * field.align;
+        size += buffer.bytes + 2 * kRedzone + 4 * field.align;
       }
     }
     arena_.resize(size + kRedzone + 64);
@@ -138,7 +145,7 @@ class VertexRun {
       std::uintptr_t at = (base + cursor) / (2 * align) * (2 * align) + align;
       if (at < base + cursor) at += 2 * align;
       buffer.offset = at - base;
-      cursor = buffer.offset + buffer.bytes + kRedzone;
+      cursor = buffer.offset + buffer.bytes + 2 * kRedzone;
     }
     object_.resize((type.size + type.align) / 8 + 2);
     std::size_t list_edges = 0;
@@ -192,7 +199,7 @@ class VertexRun {
 
   void checkUnchanged(std::size_t begin, std::size_t end, const Buffer& buffer, const char* what) const {
     for (std::size_t i = begin; i < end; ++i) {
-      if (arena_[i] != poison_) fail(where_, buffer.field->name, what);
+      if (arena_[i] != (poison_ ^ kBetween)) fail(where_, buffer.field->name, what);
     }
   }
 

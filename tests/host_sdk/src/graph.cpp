@@ -1,5 +1,6 @@
 // Host model of Poplar, not Poplar: see tests/host_sdk/README.md.
 #include <dlfcn.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -73,6 +74,27 @@ Settings fromEnvironment() {
   const std::string checks = word("HOST_SDK_CHECKS", "first");
   s.checks = checks == "full" ? CheckLevel::Full : checks == "light" ? CheckLevel::Light : CheckLevel::First;
   return s;
+}
+
+/// The library of a codelet source; compiled, or looked up, again when the file has changed.
+std::string compiledCodelets(const std::string& path, const std::string& flags) {
+  static std::map<std::string, std::string> known;
+  struct stat info = {};
+  stat(path.c_str(), &info);
+  const std::string key = path + "\n" + flags + "\n" + std::to_string(info.st_mtim.tv_sec) + "." +
+                          std::to_string(info.st_mtim.tv_nsec) + " " + std::to_string(info.st_size);
+  auto& library = known[key];
+  if (!library.empty()) return library;
+  int status = 0;
+  std::string output =
+      runCommand(Settings::get().codelet_driver + " " + quoted(path) + " " + quoted(flags) + " 2>&1", status);
+  if (status != 0) {
+    throw poplar::poplar_error("addCodelets: codelet file '" + path + "' does not compile:\n" + output);
+  }
+  while (!output.empty() && output.back() == '\n') output.pop_back();
+  // The last line, after whatever the compiler said.
+  library = output.substr(output.rfind('\n') == std::string::npos ? 0 : output.rfind('\n') + 1);
+  return library;
 }
 
 template <class T>
@@ -293,13 +315,7 @@ bool Graph::addCodelets(StringRef src, CodeletFileType, StringRef compileFlags, 
   }
   if (state_->codelets.count(path)) return false;
   if (access(path.c_str(), R_OK) != 0) throw poplar_error("addCodelets: cannot read codelet file '" + path + "'");
-  int status = 0;
-  const std::string command = Settings::get().codelet_driver + " " + host_sdk::quoted(path) + " " +
-                              host_sdk::quoted(compileFlags.str()) + " 2>&1";
-  std::string output = host_sdk::runCommand(command, status);
-  if (status != 0) throw poplar_error("addCodelets: codelet file '" + path + "' does not compile:\n" + output);
-  while (!output.empty() && output.back() == '\n') output.pop_back();
-  const std::string library = output.substr(output.rfind('\n') == std::string::npos ? 0 : output.rfind('\n') + 1);
+  const std::string library = host_sdk::compiledCodelets(path, compileFlags);
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) throw poplar_error(std::string("addCodelets: ") + dlerror());
   using List = const HostSdkVertex* (*)(unsigned long*);

@@ -111,6 +111,7 @@ class PoplarExecutor:
         self._model = model
         self._training = training
         self._compiled = False
+        self._attached = False
         self._host_weights_version = 0
         self._tape: Tape | None = None
         self._session: Session | None = None
@@ -177,13 +178,21 @@ class PoplarExecutor:
         return self._compiled
 
     def isAttachedToDevice(self) -> bool:
-        return self._compiled
+        return self._compiled and self._attached
 
     def attachToDevice(self) -> None:
+        """Weights go to the device again."""
         self._require_compiled()
+        if self._attached:
+            raise _impl.createPoptorchError("Device is already attached")
+        self._attached = True
+        self._load_weights()
 
     def detachFromDevice(self) -> None:
         self._require_compiled()
+        if not self._attached:
+            raise _impl.createPoptorchError("Device is not attached")
+        self._attached = False
 
     def _require_compiled(self) -> None:
         if not self._compiled:
@@ -230,7 +239,7 @@ class PoplarExecutor:
 
     def load_state_dict(self, state_dict: dict[str, torch.Tensor], strict: bool = True) -> Any:
         out = self._user_model.load_state_dict(state_dict, strict)
-        if self._compiled:
+        if self.isAttachedToDevice():
             self.copyWeightsToDevice()
         return out
 
@@ -248,6 +257,7 @@ class PoplarExecutor:
     def destroy(self) -> None:
         """Release the executable and give the model its own class back."""
         self._compiled = False
+        self._attached = False
         self._tape = None
         self._session = None
         if self._training:
@@ -289,6 +299,8 @@ class PoplarExecutor:
             self._compile(call)
         else:
             self._validate(call)
+        if not self._attached:
+            self.attachToDevice()
         if not self._training:
             version = getattr(self._user_model, "_host_weights_version", self._host_weights_version)
             if version != self._host_weights_version:
@@ -379,7 +391,7 @@ class PoplarExecutor:
         tape.prune(wanted)
         self._build_session()
         self._compiled = True
-        self._load_weights()
+        self.attachToDevice()
 
     def _state_roots(self) -> set:
         assert self._tape is not None
@@ -388,6 +400,9 @@ class PoplarExecutor:
     def _trace(self, call: dict[str, Any], inputs: list[torch.Tensor]) -> None:
         tape = Tape(self._training)
         slots = slots_of(self._model)
+        for slot in slots:
+            if slot.tensor.numel() == 0:
+                raise Error(f"{slot.full_name} has no elements: PopTorch supports no zero-size tensors")
         placed: dict[int, IpuTensor] = {}
         self._state_numbers: dict[str, int] = {}
         for slot in slots:

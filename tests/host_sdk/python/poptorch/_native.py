@@ -7,13 +7,10 @@ import json
 import os
 import shlex
 import sys
-from pathlib import Path
 from typing import Any, NamedTuple, Sequence
 
+import poplar_host
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import host_sdk
 
 
 class Error(RuntimeError):
@@ -38,7 +35,7 @@ POPART_TYPES: dict[torch.dtype, int] = {
 }
 TORCH_TYPES = {number: dtype for dtype, number in POPART_TYPES.items()}
 
-SDK = host_sdk.install()
+SDK = poplar_host.install()
 _P = ctypes.c_void_p
 _S = ctypes.c_char_p
 _I = ctypes.c_int
@@ -88,9 +85,9 @@ def configure(**settings: Any) -> None:
 
 
 configure(
-    codelet_driver=" ".join(shlex.quote(part) for part in (sys.executable, str(host_sdk.CODELETS))),
+    codelet_driver=" ".join(shlex.quote(part) for part in (sys.executable, str(poplar_host.CODELETS))),
 )
-os.environ.setdefault("HOST_SDK_CACHE", str(host_sdk.cache_dir()))
+os.environ.setdefault("HOST_SDK_CACHE", str(poplar_host.cache_dir()))
 
 
 def notice(text: str) -> None:

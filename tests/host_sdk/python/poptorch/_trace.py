@@ -247,7 +247,7 @@ class Tape:
         saved: list[tuple[Any, str, Any]] = []
 
         def patch(owner: Any, name: str, value: Any) -> None:
-            saved.append((owner, name, owner.__dict__[name]))
+            saved.append((owner, name, owner.__dict__.get(name)))
             setattr(owner, name, value)
 
         for name in FACTORIES:
@@ -255,6 +255,7 @@ class Tape:
         for name in LOSSES:
             patch(torch.nn.functional, name, self._marking(getattr(torch.nn.functional, name)))
         patch(torch.autograd.Function, "apply", classmethod(_traced_apply))
+        patch(torch.Tensor, "to", _indexed(torch.Tensor.to))
         self.recording = True
         try:
             with _TraceMode(self):
@@ -262,7 +263,10 @@ class Tape:
         finally:
             self.recording = False
             for owner, name, value in reversed(saved):
-                setattr(owner, name, value)
+                if value is None:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, value)
 
     def _marking(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(loss)
@@ -285,7 +289,8 @@ class Tape:
         if not to_ipu and not any(isinstance(t, IpuTensor) or id(t) in self.known for t in tensors):
             return func(*args, **kwargs)
         name = func._schema.name
-        if name in VALUE_OPS:
+        masked = name == "aten::index" and any(t.dtype == torch.bool for t in tensors[1:])
+        if name in VALUE_OPS or masked:
             raise Error(
                 f"Could not run '{name}' with arguments from the 'Meta' backend: a tensor has no value while a model "
                 "is traced. item(), int(tensor), `if tensor:` and results whose shape depends on values are not "
@@ -441,6 +446,21 @@ class Tape:
             return x.to(self.dtypes[number]) if number is not None else x
 
         return tree_map(rounded, result)
+
+
+def _indexed(to: Callable[..., Any]) -> Callable[..., Any]:
+    """`tensor.to("ipu")`: torch asks a backend, which is not there, for the index of the device."""
+
+    @functools.wraps(to)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def index(value: Any) -> Any:
+            if isinstance(value, (str, torch.device)) and torch.device(value).type == "ipu":
+                return torch.device("ipu:0")
+            return value
+
+        return to(*[index(a) for a in args], **{k: index(v) for k, v in kwargs.items()})
+
+    return wrapper
 
 
 def _on_ipu(factory: Callable[..., Any]) -> Callable[..., Any]:

@@ -104,8 +104,9 @@ def sources() -> list[Path]:
 
 def install() -> Sdk:
     """Build the model, or find it in the cache (`HOST_SDK_CACHE`, else a temporary folder)."""
-    # This file says how things are built, so it belongs to the key.
-    root = cache_dir() / f"sdk_{content_key([*sources(), Path(__file__)], RUNTIME_FLAGS)}"
+    # This file says how things are built, and the folder holds paths, so both belong to the key.
+    paths = [str(CODELETS), sys.executable]
+    root = cache_dir() / f"sdk_{content_key([*sources(), Path(__file__)], [*RUNTIME_FLAGS, *paths])}"
     if root.exists():
         return Sdk(root)
     building = Path(tempfile.mkdtemp(prefix="building_", dir=cache_dir()))
