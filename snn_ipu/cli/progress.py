@@ -53,7 +53,9 @@ class RunProgress:
                 TimeRemainingColumn(),
                 console=console,
             )
-            self._task = self._bar.add_task("", total=epochs * steps, completed=done, loss="-", rate="-")
+            self._task = self._bar.add_task(
+                f"epoch {done // steps + 1}/{epochs}", total=epochs * steps, completed=done, loss="-", rate="-"
+            )
 
     def __enter__(self) -> RunProgress:
         if self._bar is not None:

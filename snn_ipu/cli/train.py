@@ -62,7 +62,9 @@ def _option(name: str, kind: Any, help: str, default: str | None = None) -> Call
 @_option("--lr", click.FloatRange(min=0, min_open=True), "Learning rate.")
 @_option("--dtype", click.Choice(list(DTYPES)), "Type of weights and spikes; neuron states are float32.")
 @_option("--device", click.Choice(["auto", "cpu", "cuda", "ipu", "reference"]), "Where to run.")
-@click.option("--threads", type=_POSITIVE, default=torch.get_num_threads, show_default="all cores", help="CPU threads.")
+@click.option(
+    "--threads", type=_POSITIVE, default=torch.get_num_threads, show_default="as torch chooses", help="CPU threads."
+)
 @_option(
     "--seed",
     click.IntRange(min=0),
