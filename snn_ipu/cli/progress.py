@@ -54,7 +54,11 @@ class RunProgress:
                 console=console,
             )
             self._task = self._bar.add_task(
-                f"epoch {done // steps + 1}/{epochs}", total=epochs * steps, completed=done, loss="-", rate="-"
+                f"epoch {min(done // steps + 1, epochs)}/{epochs}",
+                total=epochs * steps,
+                completed=done,
+                loss="-",
+                rate="-",
             )
 
     def __enter__(self) -> RunProgress:
