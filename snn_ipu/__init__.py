@@ -2,10 +2,12 @@
 
 from . import buffers as buffers
 from . import functional as functional
+from . import ipu as ipu
 from . import models as models
 from . import spikegen as spikegen
 from . import surrogate as surrogate
 from . import utils as utils
+from .backends.ipu import build_at_import as _build_at_import
 from .errors import FallbackWarning as FallbackWarning
 from .layers import BatchNormTT1d as BatchNormTT1d
 from .layers import BatchNormTT2d as BatchNormTT2d
@@ -38,3 +40,5 @@ from .training import training_model as training_model
 from .unroll import unroll as unroll
 
 __version__ = "0.1.0"
+
+_build_at_import()

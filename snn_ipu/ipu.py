@@ -100,8 +100,11 @@ def _swap(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _without_empty_states(net: nn.Module) -> Iterator[None]:
-    """PopTorch moves all buffers to the IPU, and has no tensors without elements."""
+def without_empty_states(net: nn.Module) -> Iterator[None]:
+    """Take the hidden states out of a network's buffers, for calls of a model made with poptorch by hand.
+
+    PopTorch moves all buffers to the IPU, and knows no tensors without elements.
+    """
     taken = []
     for module in net.modules():
         if isinstance(module, SpikingNeuron):
@@ -142,7 +145,7 @@ class _IpuModel:
         if holder is not None and holder is not self and holder.executor.isCompiled():
             holder.release()
         _attached[:] = [weakref.ref(self)]
-        with _without_empty_states(self.net):
+        with without_empty_states(self.net):
             return self.executor(*inputs)
 
     def release(self) -> None:
@@ -185,7 +188,7 @@ class IpuTrainingModel(_IpuModel):
     def sync(self) -> None:
         """Copy the weights from the device to the network."""
         if self._ahead:
-            with _without_empty_states(self.net):
+            with without_empty_states(self.net):
                 self.executor.copyWeightsToHost()
             self._ahead = False
 
@@ -208,10 +211,10 @@ class IpuInferenceModel(_IpuModel):
         trainer = _trainers[self.net]() if self.net in _trainers else None
         if trainer is not None:
             trainer.sync()
-        with _without_empty_states(self.net):
+        with without_empty_states(self.net):
             if self.executor.isCompiled():
                 self.executor.copyWeightsToDevice()
         return map_nested(_swap, self._run(self._first(x)))
 
 
-__all__ = ["Options", "data_loader", "hardware", "heaviside", "options"]
+__all__ = ["Options", "data_loader", "hardware", "heaviside", "options", "without_empty_states"]
