@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..errors import UnsupportedError
 from ..surrogate import using
 from .call import Call, Result
 
@@ -22,17 +23,33 @@ def obstacle(call: Call) -> str | None:
 
 
 def run(call: Call) -> Result:
-    """Run the step T times and stack what it returns."""
-    dtype, frame = call.state_dtype, call.frame
-    states = [torch.zeros(frame, dtype=dtype, device=call.x.device) if s is None else s.to(dtype) for s in call.initial]
+    """Run the step T times and stack what it returns.
+
+    Raises: UnsupportedError for a step that changes one of its arguments in place.
+    """
+    dtype, frame, device = call.state_dtype, call.frame, call.x.device
+    states = [torch.zeros(frame, dtype=dtype, device=device) if s is None else s.to(dtype) for s in call.initial]
     x = call.x.to(dtype)
     inputs = [x] * call.steps if call.static else list(x.unbind(0))
     spikes: list[Tensor] = []
     traces: list[list[Tensor]] = [[] for _ in call.traced]
+
+    def per_neuron(value: Tensor | float, kind: torch.dtype) -> Tensor:
+        if isinstance(value, Tensor) and value.dtype == kind and value.shape == frame:
+            return value
+        return torch.as_tensor(value, dtype=kind, device=device).expand(frame)
+
     with using(call.spike_grad):
         for x_t in inputs:
-            spk, *states = call.fn(x_t, *states, **call.params, **call.flags)
-            spikes.append(spk.to(call.x.dtype))
+            versions = _versions(x_t, *states)
+            spk, *new = call.fn(x_t, *states, **call.params, **call.flags)
+            if _versions(x_t, *states) != versions:
+                raise UnsupportedError(
+                    f"step {call.fn.__name__} changes x or a state in place; expected new values. "
+                    "Write mem = mem + x instead of mem += x."
+                )
+            states = [per_neuron(s, dtype) for s in new]
+            spikes.append(per_neuron(spk, call.x.dtype))
             for record, name in zip(traces, call.traced):
                 record.append(states[call.state_names.index(name)])
 
@@ -46,3 +63,7 @@ def run(call: Call) -> Result:
         tuple(states),
         {name: over_time(record, dtype) for name, record in zip(call.traced, traces)},
     )
+
+
+def _versions(*tensors: Tensor) -> list[int]:
+    return [0 if t.is_inference() else t._version for t in tensors]

@@ -156,16 +156,19 @@ def plan(
         before = {i: "load" for i, s in state_in.items() if new_state[s] in alone or new_state[s] in free}
         return alone, _derive(program, free, {**before, **dict.fromkeys(kept, "load")}, values)
 
-    def restored(kept: frozenset[int], alone: dict[int, str], ways: Sequence[tuple[int, str]]) -> Ways:
+    def started_from(kept: frozenset[int], ways: Ways) -> tuple[str, ...]:
+        return tuple(s for i, s in state_in.items() if i not in kept and (i, "load") in ways)
+
+    def restored(kept: frozenset[int], alone: dict[int, str], ways: Ways) -> Ways:
         """How the states that `ways` starts from come out of the step before."""
-        wanted = [new_state[s] for i, s in state_in.items() if i not in kept and any(index == i for index, _ in ways)]
+        wanted = [new_state[s] for s in started_from(kept, ways)]
         return (*_ordered(alone, wanted, program), *((i, "op") for i in dict.fromkeys(wanted) if i in free))
 
     def faithful(kept: frozenset[int], alone: dict[int, str], full: dict[int, str], ways: Ways, restore: Ways) -> bool:
         """Whether spikes, and comparisons of values of full width, come out as in the forward step."""
         lossless = {i for i in kept if not narrow or i in free_of_charge or i == program.x}
         after = _exact(program, alone, free, lossless)
-        before = {i for i, s in state_in.items() if i in full and i not in kept and new_state[s] in after | free}
+        before = {program.state(s) for s in started_from(kept, ways) if new_state[s] in after | free}
         now = _exact(program, full, free, lossless | before)
 
         def same_sign(u: int, exact: set[int]) -> bool:
@@ -213,7 +216,7 @@ def plan(
     return Plan(
         saved=tuple(sorted(kept - {program.x})),
         needs_x=any(i == program.x for i, _ in (*ways, *restore)),
-        needs_state=tuple(s for i, s in state_in.items() if i not in kept and any(index == i for index, _ in ways)),
+        needs_state=started_from(kept, ways),
         restore=restore,
         values=ways,
     )

@@ -227,7 +227,7 @@ class _Printer(StepPrinter):
         for state in plan.needs_state:
             node = new_state[state]
             initial = self.buffer(f"state:{state}")
-            if ways.get(node) == "load" and self.storage(self.kept(node)) == "S":
+            if ways.get(node) == "load" and node != self.program.x and self.storage(self.kept(node)) == "S":
                 kept = self.buffer(self.kept(node))
                 first = f"{initial} ? {initial} + m0 : zeros<S>()"
                 self.put(f"const S* __restrict const before_{state} = t > 0 ? {kept} + (t - 1) * M + m0 : {first};")

@@ -94,7 +94,9 @@ def _where(to: _Lower, condition: Value, a: Value, b: Value) -> int:
     return to.graph.add("where", to.truth(condition), to.real(a), to.real(b))
 
 
-def _relu(to: _Lower, u: Value) -> int:
+def _relu(to: _Lower, u: Value, inplace: bool = False) -> int:
+    if inplace:
+        raise TypeError("inplace=True changes its argument")
     index, zero = to.real(u), to.graph.const(0.0)
     return to.graph.add("where", to.graph.add("le", index, zero), zero, index)
 
