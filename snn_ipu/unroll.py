@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict, Mapping, NamedTuple
 
 from torch import Tensor, fx, nn
 
@@ -25,8 +25,17 @@ class _Value:
         self.varies = varies
 
 
+class _Size(NamedTuple):
+    """A number that follows from the batch size: for one frame, and for all T * B frames."""
+
+    one: int
+    all: int
+
+
 def map_nested(change: Callable[[Any], Any], values: Any) -> Any:
     """Apply a function to every value in nested tuples, lists and dicts."""
+    if isinstance(values, _Size):
+        return change(values)
     if isinstance(values, tuple) and hasattr(values, "_fields"):
         return type(values)(*(map_nested(change, v) for v in values))
     if isinstance(values, (tuple, list)):
@@ -40,6 +49,16 @@ def _wrap(out: Any, varies: bool) -> Any:
     return map_nested(lambda v: _Value(v, varies) if isinstance(v, Tensor) else v, out)
 
 
+def _state_path(net: nn.Module, tensor: Tensor) -> str | None:
+    """The path of a neuron's state that is this tensor."""
+    for path, module in net.named_modules():
+        if isinstance(module, SpikingNeuron):
+            for name in module.state_names:
+                if module._buffers.get(name) is tensor:
+                    return f"{path}.{name}"
+    return None
+
+
 def _holds_neurons(module: nn.Module) -> bool:
     return any(isinstance(m, SpikingNeuron) for m in module.modules())
 
@@ -50,6 +69,12 @@ class _LayerTracer(fx.Tracer):
     # A buffer is read when the network runs, not when it is traced.
     proxy_buffer_attributes = True
 
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        # The methods of a neuron, such as reset_mem(), see its states as they are.
+        if isinstance(attr_val, Tensor) and _state_path(self.root, attr_val) is not None:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, SpikingNeuron) or not _holds_neurons(m)
 
@@ -57,9 +82,12 @@ class _LayerTracer(fx.Tracer):
         return root_fn, [self.root, self.create_proxy("placeholder", "x", (), {})]
 
     def create_arg(self, a: Any) -> Any:
-        if isinstance(a, Tensor) and not isinstance(a, nn.Parameter) and a not in self.tensor_attrs:
-            if a.shape == (0,):
-                return None  # what init_leaky() gives: no state
+        if isinstance(a, Tensor) and not isinstance(a, nn.Parameter):
+            path = _state_path(self.root, a)
+            if path is not None:
+                return self.create_node("get_attr", path, (), {})
+            if a in self.tensor_attrs:
+                return super().create_arg(a)
             raise TraceError(
                 f"a tensor of shape {tuple(a.shape)} is made inside forward, so every call would reuse the first one; "
                 "expected tensors computed from the input, parameters or buffers. Register it with register_buffer, or "
@@ -101,6 +129,11 @@ def _trace(net: nn.Module) -> fx.Graph:
             ) from error
     _graphs[net] = (structure, graph)
     return graph
+
+
+def _called(node: fx.Node) -> str:
+    name: str = getattr(node.target, "__name__", str(node.target))
+    return name
 
 
 class _Run:
@@ -163,25 +196,19 @@ class _Run:
 
     def layer(self, node: fx.Node, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call a stateless function once: on one frame where nothing varies over time, else on all T * B frames."""
-        values: list[_Value] = []
-        map_nested(lambda v: values.append(v) if isinstance(v, _Value) else None, (args, kwargs))
+        found: list[Any] = []
+        map_nested(found.append, (args, kwargs))
+        values = [v for v in found if isinstance(v, _Value)]
+        if not values and any(isinstance(v, _Size) for v in found):
+            return _Size(*(self.call(function, args, kwargs, varies) for varies in (False, True)))
         varies = any(v.varies for v in values)
-
-        def plain(value: Any) -> Any:
-            if not isinstance(value, _Value):
-                return value
-            frames = value.frames
-            if varies and not value.varies and frames.dim() > 0 and frames.shape[0] == self.batch:
-                return frames.expand(self.steps, *frames.shape).flatten(0, 1)
-            return frames
-
         try:
-            out = function(*map_nested(plain, args), **map_nested(plain, kwargs))
+            out = self.call(function, args, kwargs, varies)
         except RuntimeError as error:
             if self.num_steps is not None or self.final:
                 raise
             raise ShapeError(
-                f"unroll(x of shape {tuple(self.x.shape)}): {node.target} fails on frames of shape "
+                f"unroll(x of shape {tuple(self.x.shape)}): {_called(node)} fails on frames of shape "
                 f"{[tuple(v.frames.shape) for v in values]} ({error}). Expected x [T, B, ...], and a network that "
                 "takes [B, ...]. Pass num_steps= if x is one static frame [B, ...]."
             ) from error
@@ -191,7 +218,7 @@ class _Run:
         def check(value: Any) -> Any:
             if isinstance(value, Tensor) and value.shape[:1] != (self.steps * self.batch,):
                 raise TraceError(
-                    f"unroll: {node.target} turns frames [T * B, ...] with T={self.steps}, B={self.batch} into shape "
+                    f"unroll: {_called(node)} turns frames [T * B, ...] with T={self.steps}, B={self.batch} into shape "
                     f"{tuple(value.shape)}; expected an operation on each sample by itself, since all steps go through "
                     "it at once. Keep the batch dimension first, or write the loop over time by hand."
                 )
@@ -199,22 +226,45 @@ class _Run:
 
         return _wrap(map_nested(check, out), varies=True)
 
-    def attribute(self, path: str) -> Any:
-        owner, _, name = path.rpartition(".")
-        module = self.modules.get(owner)
-        if isinstance(module, SpikingNeuron) and name in module.state_names:
-            raise TraceError(
-                f"unroll: forward reads {path}, which unroll does not touch; expected the value that the call returns. "
-                f"Write spk, {', '.join(n for n in module.state_names if n != 'spk')} = {owner}(x)."
-            )
+    def call(self, function: Callable[..., Any], args: Any, kwargs: Any, varies: bool) -> Any:
+        """Call a function on one frame, or on all T * B frames."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, _Size):
+                return value.all if varies else value.one
+            if not isinstance(value, _Value):
+                return value
+            frames = value.frames
+            if varies and not value.varies and frames.dim() > 0 and frames.shape[0] == self.batch:
+                return frames.expand(self.steps, *frames.shape).flatten(0, 1)
+            return frames
+
+        return function(*map_nested(plain, args), **map_nested(plain, kwargs))
+
+    def shape(self, value: _Value) -> tuple[Any, ...]:
+        first, rest = value.frames.shape[:1], value.frames.shape[1:]
+        known = first == (self.steps * self.batch if value.varies else self.batch,)
+        return (_Size(self.batch, self.steps * self.batch), *rest) if known else (*first, *rest)
+
+    def attribute(self, node: fx.Node) -> Any:
+        path = str(node.target)
         value: Any = self.net
         for part in path.split("."):
             value = getattr(value, part)
-        return value
+        owner, _, name = path.rpartition(".")
+        module = self.modules.get(owner)
+        if not isinstance(module, SpikingNeuron) or name not in module.state_names:
+            return value
+        # lif(x, lif.reset_mem()) starts from no state, as unroll does
+        if value.shape == (0,) and all(u.op == "call_module" and u.args[0] is not node for u in node.users):
+            return None
+        raise TraceError(
+            f"unroll: forward reads {path}, which unroll does not touch; expected the value that the call returns. "
+            f"Write spk, {', '.join(n for n in module.state_names if n != 'spk')} = {owner}(x)."
+        )
 
     def run(self, graph: fx.Graph) -> Any:
         values: dict[fx.Node, Any] = {}
-        from_input: set[fx.Node] = set()
         for node in graph.nodes:
             args = fx.node.map_arg(node.args, values.__getitem__)
             kwargs = fx.node.map_arg(node.kwargs, values.__getitem__)
@@ -222,7 +272,7 @@ class _Run:
                 varies = self.num_steps is None
                 values[node] = _Value(self.x.flatten(0, 1) if varies else self.x, varies)
             elif node.op == "get_attr":
-                values[node] = self.attribute(node.target)
+                values[node] = self.attribute(node)
             elif node.op == "output":
                 return args[0]
             elif node.op == "call_module":
@@ -231,6 +281,11 @@ class _Run:
                     values[node] = self.neuron(node, node.target, module, *args, **kwargs)
                 else:
                     values[node] = self.layer(node, module, args, kwargs)
+            elif node.target is getattr and isinstance(args[0], _Value) and args[1] == "shape":
+                values[node] = self.shape(args[0])
+            elif node.target == "size" and isinstance(args[0], _Value):
+                dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+                values[node] = self.shape(args[0]) if dim is None else self.shape(args[0])[dim]
             elif node.op == "call_method":
                 values[node] = self.layer(
                     node, lambda me, *a, _n=node.target, **k: getattr(me, _n)(*a, **k), args, kwargs
@@ -239,10 +294,6 @@ class _Run:
                 values[node] = args[0][args[1]]
             else:
                 values[node] = self.layer(node, node.target, args, kwargs)
-            # A tensor sized after the input, such as torch.zeros(x.size(0), 10), belongs to the frame as well.
-            if node.op == "placeholder" or not from_input.isdisjoint(node.all_input_nodes):
-                from_input.add(node)
-                values[node] = _wrap(values[node], varies=False)
         raise AssertionError("a traced graph ends with its output")
 
 
@@ -297,6 +348,8 @@ def unroll(
         )
 
     def with_time(value: Any) -> Any:
+        if isinstance(value, _Size):
+            return value.one
         if isinstance(value, _Value) and value.varies:
             return run.over_time(value.frames)
         value = value.frames if isinstance(value, _Value) else value
