@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from .backends.select import NAMES
 from .errors import BackendMissingError, ShapeError
+from .ipu import IpuInferenceModel, IpuTrainingModel, Options, hardware
 from .neurons.base import SpikingNeuron
 from .unroll import map_nested, unroll
 
@@ -73,6 +74,16 @@ class InferenceModel(_Model):
             return self.spikes(x)
 
 
+def _takes_ipu(device: str, options: Options | None) -> bool:
+    if device == "ipu" or (device == "auto" and hardware()):
+        return True
+    if options is not None and device != "auto":
+        raise TypeError(
+            f"device={device!r} with options for an IPU: expected device='ipu' or 'auto'. Leave options out."
+        )
+    return False
+
+
 def training_model(
     net: nn.Module,
     loss_fn: LossFn,
@@ -80,7 +91,8 @@ def training_model(
     *,
     num_steps: int | None = None,
     device: str = "auto",
-) -> TrainingModel:
+    options: Options | None = None,
+) -> TrainingModel | IpuTrainingModel:
     """A callable that trains on one minibatch: forward over all time steps, backward, weight update.
 
     Args:
@@ -88,18 +100,25 @@ def training_model(
         loss_fn: `loss_fn(spk, y)` of spikes [T, B, classes] and targets [B].
         optimizer: over the network's parameters.
         num_steps: T for static inputs [B, ...]; None for inputs [T, B, ...].
-        device: "auto", "cpu", "cuda" or "reference".
+        device: "auto", "cpu", "cuda", "ipu" or "reference"; "auto" takes an IPU or a CUDA device where there is one.
+        options: from `snn_ipu.ipu.options`, for an IPU.
 
     Returns: `step(x, y) -> (out, loss)`; out are the spikes, detached.
 
     Raises: BackendMissingError for a device that does not work here; ValueError for an unknown one.
     """
+    if _takes_ipu(device, options):
+        return IpuTrainingModel(net, loss_fn, optimizer, num_steps, options)
     return TrainingModel(net, loss_fn, optimizer, num_steps, device)
 
 
-def inference_model(net: nn.Module, *, num_steps: int | None = None, device: str = "auto") -> InferenceModel:
+def inference_model(
+    net: nn.Module, *, num_steps: int | None = None, device: str = "auto", options: Options | None = None
+) -> InferenceModel | IpuInferenceModel:
     """A callable that runs the network without keeping anything for a backward pass; arguments as in `training_model`.
 
     Returns: `run(x) -> out`, spikes [T, B, classes].
     """
+    if _takes_ipu(device, options):
+        return IpuInferenceModel(net, num_steps, options)
     return InferenceModel(net, num_steps, device)

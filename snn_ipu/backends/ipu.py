@@ -152,14 +152,10 @@ def status() -> str | None:
 
 
 def hardware() -> bool:
-    """Whether this process can run a model on an IPU, or on the model of one that the environment asks for."""
-    return status() is None and bool(poptorch().ipuHardwareIsAvailable())
-
-
-def tracing() -> bool:
-    """Whether PopTorch is tracing a model right now."""
-    module = None if importlib.util.find_spec("poptorch") is None else _imported()
-    return module is not None and not isinstance(module, BackendMissingError) and bool(module.isRunningOnIpu())
+    """Whether this process can run a model on an IPU."""
+    module = _imported()
+    found = not isinstance(module, BackendMissingError) and bool(module.ipuHardwareIsAvailable())
+    return found and status() is None
 
 
 # Codelets
