@@ -354,6 +354,8 @@ def test_unroll__layers_that_work_in_place__equal_the_loop(backend: str) -> None
         nn.Linear(6, 8), hidden(), nn.ReLU(inplace=True), nn.Dropout(0.0, inplace=True), nn.Linear(8, 4), hidden()
     )
     net[1].backend = net[5].backend = backend
+    with torch.no_grad():
+        net[4].weight.mul_(5)
     assert_equals_the_loop(net, 4 * inputs(STEPS, BATCH, 6))
 
 
