@@ -410,6 +410,11 @@ def test_sequence_neuron__odd_inputs__are_taken(name: str) -> None:
     strided = torch.empty(4, BATCH, STEPS).permute(2, 1, 0).copy_(x)
     assert torch.equal(neuron.sequence(strided)[0], neuron.sequence(x)[0])
     assert neuron.sequence(torch.zeros(5, 0, 4))[0].shape == (5, 0, 4)
+    assert neuron.sequence(torch.zeros(0, 3, 4))[0].shape == (0, 3, 4)
+    static, repeated = neuron.sequence(x[0], num_steps=3)[0], neuron.sequence(x[:1].expand(3, -1, -1))[0]
+    torch.testing.assert_close(static, repeated)
+    with pytest.raises(ValueError, match="num_steps=0"):
+        neuron.sequence(torch.zeros(3, 4), num_steps=0)
     again = pickle.loads(pickle.dumps(copy.deepcopy(neuron)))
     assert torch.equal(again.sequence(x)[0], neuron.sequence(x)[0])
 

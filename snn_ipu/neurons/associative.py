@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ShapeError
+from ..scan import check
 from ..surrogate import spike
 from .base import State
 from .lif import LIF
@@ -102,23 +103,20 @@ class AssociativeLeaky(LIF):
         if x.dim() != 2 + time or x.shape[-1] != self.to_v.in_features:
             frames = f"[{'T, ' if time else ''}B, {self.to_v.in_features}]"
             raise ShapeError(f"AssociativeLeaky(x of shape {tuple(x.shape)}): expected {frames}. Transpose the input.")
-        if num_steps is not None:
-            x = x.expand(num_steps, *x.shape)
         writes = self.to_v(x).unsqueeze(-1) * self.to_k(x).unsqueeze(-2)  # [T, B, d_value, d_key]
         decays = torch.sigmoid(self.to_alpha(x)).unsqueeze(-2)  # [T, B, 1, d_key]
-        given = None if state is None else state[0]
-        if given is not None and given.shape != writes.shape[1:]:
-            raise ShapeError(
-                f"AssociativeLeaky(mem of shape {tuple(given.shape)}): expected {tuple(writes.shape[1:])}. "
-                "Start from no state, or from the state that another call returned."
-            )
-        mem = torch.zeros_like(writes[0]) if given is None else given
+        owner = type(self).__name__
+        _, (given,) = check(owner, self.state_names, writes, state, num_steps=num_steps, traced=traced)
+        if num_steps is not None:
+            writes, decays = writes.expand(num_steps, *writes.shape), decays.expand(num_steps, *decays.shape)
+        mem = writes.new_zeros(writes.shape[1:]) if given is None else given.to(writes.dtype)
         record = []
         for write, decay in zip(writes.unbind(0), decays.unbind(0)):
             mem = torch.addcmul(write, mem, decay)
             record.append(mem)
-        over_time = torch.stack(record)
+        over_time = torch.stack(record) if record else writes
         spk = spike(over_time - self.threshold, self.spike_grad)
         if self.to_q is not None:
-            spk = spk @ self.to_q(x).reshape(*x.shape[:2], self.d_key, self.d_value)
+            q = self.to_q(x)
+            spk = spk @ q.reshape(*q.shape[:-1], self.d_key, self.d_value)
         return spk.flatten(-2), (mem,), dict.fromkeys(traced, over_time)

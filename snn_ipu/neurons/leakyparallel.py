@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import ShapeError
+from ..scan import check
 from ..surrogate import SpikeGrad, disabled, spike
-from .base import SpikingNeuron, State, Value
+from .base import SpikingNeuron, State, Value, loop
 
 
 def leakyparallel(
@@ -142,7 +143,9 @@ class LeakyParallel(SpikingNeuron):
         return spk
 
     def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
-        return self._advance(self._currents(x, "[B, "), state)
+        currents = self._currents(x, "[B, ")
+        _, state = check(type(self).__name__, self.state_names, currents, state, single=True)
+        return self._step(currents, state)
 
     def run_sequence(
         self,
@@ -152,19 +155,14 @@ class LeakyParallel(SpikingNeuron):
         traced: tuple[str, ...],
     ) -> tuple[Tensor, State, dict[str, Tensor]]:
         currents = self._currents(x, "[T, B, " if num_steps is None else "[B, ")
-        if not self.full_matrix:
+        inputs = () if not self.full_matrix else currents.unbind(0) if num_steps is None else (currents,) * num_steps
+        if not inputs:
             return super().run_sequence(currents, state, num_steps, traced)
-        inputs = currents.unbind(0) if num_steps is None else (currents,) * num_steps
-        current: Sequence[Tensor | None] = (None,) if state is None else state
-        spikes, membranes = [], []
-        for x_t in inputs:
-            spk, new = self._advance(x_t, current)
-            current = new
-            spikes.append(spk)
-            membranes.append(new[0])
-        return torch.stack(spikes), new, {name: torch.stack(membranes) for name in traced}
+        owner = type(self).__name__
+        _, state = check(owner, self.state_names, currents, state, num_steps=num_steps, traced=traced)
+        return loop(self._step, inputs, state, self.state_names, traced)
 
-    def _advance(self, currents: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
+    def _step(self, currents: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
         mem = state[0]
         if self.full_matrix and mem is not None:
             currents = currents + F.linear(mem.to(currents.dtype), self.rnn.weight_hh_l0)

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from .._compat import constant_result, is_compiling
 from ..errors import ShapeError
-from ..scan import register, scan
+from ..scan import check, register, scan
 from ..surrogate import SpikeGrad
-from .base import State, Value
+from .base import State, Value, loop
 from .lif import LIF, Quantiser, fire, has_fired
 
 
@@ -70,14 +70,8 @@ class SpikingLSTM(LIF):
         """What the layer gives out for one step."""
         return spk
 
-    def _from_sums(self, sums: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
+    def _step(self, sums: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
         mem = state[-1]
-        frame = torch.Size((sums.shape[0], sums.shape[1] // 4, *sums.shape[2:]))
-        if mem is not None and mem.shape != frame:
-            raise ShapeError(
-                f"{type(self).__name__}(mem of shape {tuple(mem.shape)}): expected {tuple(frame)} for this input. "
-                "Start from no state, or call reset_mem() before a new batch."
-            )
         if mem is not None:
             sums = sums + self.membrane_sums(mem.to(sums.dtype))
         i, f, g, o = self.gates(sums)
@@ -106,7 +100,9 @@ class SpikingLSTM(LIF):
 
     def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
         self._check_input(x, time=False)
-        return self._from_sums(self.input_sums(x), state)
+        sums = self.input_sums(x)
+        _, state = check(type(self).__name__, self.state_names, sums.chunk(4, 1)[0], state, single=True)
+        return self._step(sums, state)
 
     def run_sequence(
         self,
@@ -116,21 +112,21 @@ class SpikingLSTM(LIF):
         traced: tuple[str, ...],
     ) -> tuple[Tensor, State, dict[str, Tensor]]:
         self._check_input(x, time=num_steps is None)
-        if num_steps is not None:
-            sums: Sequence[Tensor] = (self.input_sums(x),) * num_steps
-        else:
+        if num_steps is None:
             flat = self.input_sums(x.flatten(0, 1))
-            sums = flat.reshape(*x.shape[:2], *flat.shape[1:]).unbind(0)
-        current: Sequence[Tensor | None] = (None, None) if state is None else state
-        spikes: list[Tensor] = []
-        record: dict[str, list[Tensor]] = {name: [] for name in traced}
-        for of_step in sums:
-            spk, new = self._from_sums(of_step, current)
-            current = new
-            spikes.append(spk)
-            for name in traced:
-                record[name].append(new[self.state_names.index(name)])
-        return torch.stack(spikes), new, {name: torch.stack(steps) for name, steps in record.items()}
+            sums = flat.reshape(*x.shape[:2], *flat.shape[1:])
+        else:
+            sums = self.input_sums(x)
+        frames = sums.chunk(4, 2 if num_steps is None else 1)[0]
+        owner = type(self).__name__
+        _, state = check(owner, self.state_names, frames, state, num_steps=num_steps, traced=traced)
+        inputs = sums.unbind(0) if num_steps is None else (sums,) * num_steps
+        if inputs:
+            return loop(self._step, inputs, state, self.state_names, traced)
+        nothing = sums.new_zeros(sums.shape[1:])
+        spk, final, traces = loop(self._step, (nothing,), state, self.state_names, traced)
+        unchanged = tuple(torch.zeros_like(f) if s is None else s for f, s in zip(final, state))
+        return spk[:0], unchanged, {name: trace[:0] for name, trace in traces.items()}
 
 
 class SLSTM(SpikingLSTM):

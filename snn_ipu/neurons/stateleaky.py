@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from .._compat import constant_result, is_compiling
 from ..backends.call import Result, state_dtype
 from ..errors import ShapeError, UnsupportedError
-from ..scan import register, scan
+from ..scan import check, register, scan
 from ..surrogate import SpikeGrad, disabled, spike
 from .base import State, Value
 from .lif import LIF, Quantiser, fire
@@ -205,6 +205,7 @@ class StateLeaky(LIF):
                     f"{type(self).__name__}(kernel_truncation_steps={window}) from a state: the membrane alone does "
                     "not say which inputs leave the window. Give the whole sequence in one call."
                 )
+            check(type(self).__name__, self.state_names, x, None, num_steps=num_steps)
             x = x if num_steps is None else x.expand(num_steps, *x.shape)
             num_steps = None
         x = x.to(state_dtype(x.dtype))
