@@ -93,8 +93,11 @@ def _libpopart() -> str:
     return str(found[0].resolve()) if found else "libpopart.so"
 
 
-def build() -> Path:
+def build(forced: bool = False) -> Path:
     """The op library, built against the enabled SDK where the cache does not have it.
+
+    Args:
+        forced: build in spite of SNN_IPU_BUILD=0.
 
     Raises: BackendMissingError without an SDK; BuildError with the compiler's output.
     """
@@ -110,7 +113,8 @@ def build() -> Path:
     command = [compiler, *FLAGS, *units, "-o", "{output}", *LIBRARIES]
     versions = (cache.compiler_version(compiler), _sdk_version(sdk, os.environ.get("PATH")), _libpopart())
     key = cache.content_key(source, " ".join((*FLAGS, *LIBRARIES)), *versions)
-    if os.environ.get("SNN_IPU_BUILD") == "0" and not (cache.cache_dir() / f"{key}.so").exists():
+    forbidden = os.environ.get("SNN_IPU_BUILD") == "0" and not forced
+    if forbidden and not (cache.cache_dir() / f"{key}.so").exists():
         raise BuildError("the IPU ops are not built and SNN_IPU_BUILD=0 forbids it. Run `snn-ipu build`, or unset it.")
     return cache.build_library(key, source, command)
 

@@ -10,7 +10,7 @@ import click
 
 from .. import errors
 
-COMMANDS = ("train", "info")
+COMMANDS = ("train", "info", "build")
 
 USER_ERRORS = tuple(
     error
