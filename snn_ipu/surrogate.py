@@ -74,14 +74,17 @@ class Surrogate:
         """d spk / d u at u, same shape as u."""
         return self.factory.expression(u, **dict(self.params))
 
-    def primitive(self, u: Tensor) -> Tensor:
-        """The smooth function whose derivative is `grad`; raises ValueError where none was given."""
+    def _primitive(self) -> Expression:
         if self.factory.primitive is None:
             raise ValueError(
                 f"{self!r} has no primitive, so it has no smooth mode. "
                 f"Give one: define(..., primitive=lambda u, ...: ...)."
             )
-        return self.factory.primitive(u, **dict(self.params))
+        return self.factory.primitive
+
+    def primitive(self, u: Tensor) -> Tensor:
+        """The smooth function whose derivative is `grad`; raises ValueError where none was given."""
+        return self._primitive()(u, **dict(self.params))
 
     @functools.cached_property
     def form(self) -> Surrogate:
@@ -90,6 +93,7 @@ class Surrogate:
 
     def smoothed(self) -> Surrogate:
         """The same surrogate in smooth mode: spikes are `primitive(u)` and `detach` does nothing in kernels."""
+        self._primitive()
         return Surrogate(self.factory, self.params, smooth=True)
 
     def __repr__(self) -> str:
