@@ -211,9 +211,9 @@ def fast_sigmoid(u: Tensor, slope: float) -> Tensor:
 
 @define(slope=25.0, primitive=lambda u, slope: torch.sigmoid(slope * u))
 def sigmoid(u: Tensor, slope: float) -> Tensor:
-    """Derivative of the logistic function: slope * s * (1 - s), s = sigmoid(slope * u); finite for every u."""
-    s = torch.sigmoid(slope * u)
-    return slope * s * (1 - s)
+    """Derivative of the logistic function: slope * e / (1 + e)^2 with e = exp(-slope * |u|); peak slope / 4."""
+    e = torch.exp(-slope * u.abs())
+    return slope * e / (1 + e) ** 2
 
 
 @define(primitive=lambda u: u)
