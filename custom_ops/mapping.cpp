@@ -34,13 +34,14 @@ ScanBytes scanBytes(const ScanSizes& s, int64_t tiles) {
   const int64_t params = s.params * kFloat;
   const int64_t scratch = s.checkpoint * s.states * kFloat;
 
+  // What other ops made lies where they put it, and once more where a vertex reads it.
   ScanBytes bytes{};
-  bytes.forward = neurons * (x + spikes + traces + saves + ends + params);
+  bytes.forward = neurons * (2 * x + spikes + traces + saves + ends + params);
   bytes.exchanged = s.batch * s.features * (x + spikes);
   if (s.training) {
     bytes.held = neurons * kept;
-    bytes.backward =
-        neurons * (kept + spikes + traces + x + ends + s.states * kFloat + params + s.learned * kFloat + scratch);
+    bytes.backward = neurons * (kept + (s.needsX ? x : 0) + 2 * spikes + 2 * traces + x + ends + s.states * kFloat +
+                                params + s.learned * kFloat + scratch);
     bytes.exchanged += s.batch * s.features * (spikes + x + (s.needsX ? x : 0));
   }
   return bytes;
