@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any, Callable, Iterator, Sequence
 
 import pytest
 import torch
-from host_sdk.loading import ROOT, load_op, load_poptorch
+from host_sdk.loading import ROOT, enabled_sdk, load_op, load_poptorch
 from torch import Tensor, nn
 
 poptorch = load_poptorch()
@@ -804,13 +806,24 @@ def test_signature__of_a_public_name__is_that_of_poptorch(name: str) -> None:
     assert " ".join(inspect.signature(found).parameters) == SIGNATURES[name]
 
 
-def test_import__in_a_process_of_its_own__needs_only_the_environment_of_the_sdk(tmp_path: Path) -> None:
+def test_enabled_sdk__for_a_block__is_found_inside_and_gone_after() -> None:
+    def found() -> tuple[bool, bool]:
+        return importlib.util.find_spec("poptorch") is not None, "POPLAR_SDK_ENABLED" in os.environ
+
+    before = found()
+    with enabled_sdk() as module:
+        assert importlib.import_module("poptorch") is module is poptorch
+        assert found() == (True, True)
+    assert found() == before
+
+
+def test_import__in_a_process_of_its_own__needs_only_the_environment_of_the_sdk() -> None:
     build = sys.modules["poplar_host"]
     script = "import poptorch; print(poptorch.__version__, poptorch.isRunningOnIpu())"
 
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={**__import__("os").environ, **build.install().environment()},
+        env={**os.environ, **build.install().environment()},
         capture_output=True,
         text=True,
         check=True,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib
+import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent
+_loaded: dict[str, Any] = {}
 
 
 @functools.lru_cache(maxsize=None)
@@ -22,8 +26,18 @@ def load_poptorch() -> Any:
     finally:
         sys.path.remove(str(ROOT / "python"))
         for name in [n for n in sys.modules if n.split(".")[0] == "poptorch"]:
-            del sys.modules[name]
+            _loaded[name] = sys.modules.pop(name)
         sys.modules.update(before)
+
+
+@contextlib.contextmanager
+def enabled_sdk() -> Iterator[Any]:
+    """As after a real SDK's enable script: its variables are set and `import poptorch` works; taken back afterwards."""
+    module = load_poptorch()
+    environment = sys.modules["poplar_host"].install().environment()
+    hidden = {name: m for name, m in _loaded.items() if name not in sys.modules}
+    with mock.patch.dict(os.environ, environment), mock.patch.dict(sys.modules, hidden):
+        yield module
 
 
 @functools.lru_cache(maxsize=None)

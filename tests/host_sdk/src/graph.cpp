@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
 #include <sstream>
 
@@ -326,17 +325,6 @@ bool Graph::addCodelets(StringRef src, CodeletFileType, StringRef compileFlags, 
   for (unsigned long i = 0; i < count; ++i) state_->vertex_types[types[i].name] = &types[i];
   state_->codelets[path] = library;
   return true;
-}
-
-bool Graph::addCodelets(std::istream& stream, StringRef compileFlags, CodeletFileType type, StringRef targetName) {
-  std::string path = "/tmp/host_sdk_codelet_XXXXXX.cpp";
-  const int fd = mkstemps(&path[0], 4);
-  if (fd < 0) throw poplar_error("addCodelets: cannot write a temporary file");
-  close(fd);
-  std::ofstream(path) << stream.rdbuf();
-  const bool added = addCodelets(path, type, compileFlags, targetName);
-  unlink(path.c_str());
-  return added;
 }
 
 Tensor Graph::addVariable(const Type& type, ArrayRef<std::size_t> shape, const DebugContext& debugContext) {

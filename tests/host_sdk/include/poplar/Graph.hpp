@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <istream>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -54,8 +53,6 @@ class Graph {
   const Target& getTarget() const;
 
   bool addCodelets(StringRef src, CodeletFileType type = CodeletFileType::Auto, StringRef compileFlags = "",
-                   StringRef targetName = "");
-  bool addCodelets(std::istream& stream, StringRef compileFlags = "", CodeletFileType type = CodeletFileType::CppSource,
                    StringRef targetName = "");
 
   Tensor addVariable(const Type& type, ArrayRef<std::size_t> shape, const DebugContext& debugContext = {});

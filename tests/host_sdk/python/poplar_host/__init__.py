@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import shlex
@@ -14,7 +16,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Sequence
+from typing import Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 CODELETS = Path(__file__).resolve().parent / "codelets.py"
@@ -84,6 +86,14 @@ def compiler() -> str:
     return os.environ.get("CXX", "g++")
 
 
+@contextlib.contextmanager
+def building(name: str) -> Iterator[None]:
+    """One process builds, the others wait for it."""
+    with open(cache_dir() / f"{name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def run(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -107,13 +117,18 @@ def install() -> Sdk:
     # This file says how things are built, and the folder holds paths, so both belong to the key.
     paths = [str(CODELETS), sys.executable]
     root = cache_dir() / f"sdk_{content_key([*sources(), Path(__file__)], [*RUNTIME_FLAGS, *paths])}"
-    if root.exists():
-        return Sdk(root)
-    building = Path(tempfile.mkdtemp(prefix="building_", dir=cache_dir()))
-    (building / "lib").mkdir()
-    (building / "bin").mkdir()
-    (building / "include").symlink_to(ROOT / "include")
-    popc = building / "bin" / "popc"
+    with building(root.name):
+        if not root.exists():
+            build_sdk(root)
+    return Sdk(root)
+
+
+def build_sdk(root: Path) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="building_", dir=cache_dir()))
+    (folder / "lib").mkdir()
+    (folder / "bin").mkdir()
+    (folder / "include").symlink_to(ROOT / "include")
+    popc = folder / "bin" / "popc"
     popc.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(CODELETS))} popc "$@"\n')
     popc.chmod(0o755)
     include = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'codelet_include'}"]
@@ -126,13 +141,13 @@ def install() -> Sdk:
             "-c",
             str(ROOT / "src" / f"{unit}.cpp"),
             "-o",
-            str(building / f"{unit}.o"),
+            str(folder / f"{unit}.o"),
         ]
         for unit in units
     ]
     run_together(jobs)
     for name, parts in LIBRARIES.items():
-        objects = [str(building / f"{part}.o") for part in parts]
+        objects = [str(folder / f"{part}.o") for part in parts]
         needs = [f"-l{other}" for other in NEEDS[name]]
         run(
             [
@@ -140,28 +155,18 @@ def install() -> Sdk:
                 "-shared",
                 *objects,
                 "-o",
-                str(building / "lib" / f"lib{name}.so"),
+                str(folder / "lib" / f"lib{name}.so"),
                 f"-Wl,-soname,lib{name}.so",
                 "-Wl,-rpath,$ORIGIN",
                 "-Wl,--no-undefined",
-                f"-L{building / 'lib'}",
+                f"-L{folder / 'lib'}",
                 *needs,
                 "-ldl",
             ]
         )
     for unit in units:
-        (building / f"{unit}.o").unlink()
-    publish(building, root)
-    return Sdk(root)
-
-
-def publish(building: Path, root: Path) -> None:
-    try:
-        os.rename(building, root)
-    except OSError:
-        # Another process was first; its folder has the same content.
-        if not root.exists():
-            raise
+        (folder / f"{unit}.o").unlink()
+    os.rename(folder, root)
 
 
 def run_together(commands: Sequence[list[str]]) -> None:
@@ -183,23 +188,12 @@ def compile_op(paths: Sequence[Path], flags: Sequence[str] = ()) -> Path:
     # The model's headers take part: an op is built again when they change.
     key = content_key([*paths, *sources()], [*OP_FLAGS, *flags, *OP_LIBRARIES])
     library = cache_dir() / f"op_{paths[0].stem}_{key}.so"
-    if library.exists():
-        return library
-    fd, building = tempfile.mkstemp(suffix=".so", dir=cache_dir())
-    os.close(fd)
-    run(
-        [
-            compiler(),
-            *OP_FLAGS,
-            *flags,
-            f"-I{sdk.root / 'include'}",
-            *map(str, paths),
-            "-shared",
-            "-o",
-            building,
-            f"-L{sdk.lib}",
-            *OP_LIBRARIES,
-        ]
-    )
-    os.replace(building, library)
+    with building(library.stem):
+        if library.exists():
+            return library
+        fd, unfinished = tempfile.mkstemp(suffix=".so", dir=cache_dir())
+        os.close(fd)
+        command = [compiler(), *OP_FLAGS, *flags, f"-I{sdk.root / 'include'}", *map(str, paths)]
+        run([*command, "-shared", "-o", unfinished, f"-L{sdk.lib}", *OP_LIBRARIES])
+        os.replace(unfinished, library)
     return library
