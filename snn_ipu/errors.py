@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class ShapeError(ValueError):
     """A tensor has a rank, shape or dtype that does not fit the call."""
@@ -37,3 +40,11 @@ class RunError(RuntimeError):
 
 class FallbackWarning(UserWarning):
     """`backend="auto"` took the reference path; the message names the reason."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's code that led here, whatever calls lie between."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("snn_ipu", "torch"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

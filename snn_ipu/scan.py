@@ -105,7 +105,7 @@ def check(
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
     """The input and the initial states of a call as a backend takes them; arguments and errors as in `scan`."""
     if num_steps is not None and (isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1):
-        raise ValueError(f"{owner}.sequence(num_steps={num_steps!r}): expected a positive whole number of time steps.")
+        raise ValueError(f"{owner}.sequence(num_steps={num_steps!r}): expected a positive int of time steps.")
     unknown = [name for name in traced if name not in state_names]
     if unknown:
         raise ValueError(f"{owner}.sequence(trace={unknown[0]!r}): expected one of {', '.join(state_names)}.")

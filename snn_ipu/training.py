@@ -53,6 +53,11 @@ class TrainingModel(_Model):
         self.optimizer = optimizer
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Any, Tensor]:
+        if self.num_steps is None and y.shape == x.shape[:1] != x.shape[1:2]:
+            raise ShapeError(
+                f"training step on x of shape {tuple(x.shape)} and y of shape {tuple(y.shape)}: y has a value for each "
+                "time step of x [T, B, ...]; expected one for each sample. Pass num_steps= if x is static, [B, ...]."
+            )
         self.net.train()
         self.optimizer.zero_grad(set_to_none=True)
         out = self.spikes(x)
@@ -103,7 +108,8 @@ def training_model(
         device: "auto", "cpu", "cuda", "ipu" or "reference"; "auto" takes an IPU or a CUDA device where there is one.
         options: from `snn_ipu.ipu.options`, for an IPU.
 
-    Returns: `step(x, y) -> (out, loss)`; out are the spikes, detached.
+    Returns: `step(x, y) -> (out, loss)`; out are the spikes, detached. It raises ShapeError for a loss of more than one
+        value, and for as many targets as x has steps.
 
     Raises: BackendMissingError for a device that does not work here; ValueError for an unknown one.
     """

@@ -325,10 +325,12 @@ def unroll(
     Raises: ShapeError where time is missing or shapes do not fit; TraceError for a forward that cannot be traced, calls
         a neuron twice, or mixes samples of the batch; ValueError for states of a path that is no neuron.
     """
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"unroll({net!r}, x): expected a torch.nn.Module. Wrap the function in one.")
     if not isinstance(x, Tensor):
         raise ShapeError(f"unroll(net, {type(x).__name__}): expected a tensor. Convert the input with torch.as_tensor.")
     if num_steps is not None and (isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1):
-        raise ValueError(f"unroll(num_steps={num_steps!r}): expected a positive whole number of time steps.")
+        raise ValueError(f"unroll(num_steps={num_steps!r}): expected a positive int of time steps.")
     if x.dim() < (2 if num_steps is None else 1):
         raise ShapeError(
             f"unroll(x of shape {tuple(x.shape)}, num_steps={num_steps}): expected [T, B, ...], or [B, ...] with "

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from ..errors import BackendMissingError, BuildError, FallbackWarning, UnsupportedError
+from ..errors import BackendMissingError, BuildError, FallbackWarning, UnsupportedError, warn
 from . import cpu, cuda, ipu, reference
 from .call import Call, Result
 
@@ -56,16 +55,15 @@ def status() -> list[Status]:
 
 def traced_once(x: Tensor) -> bool:
     """Whether x belongs to a model that is traced once and runs elsewhere, so that modules cannot keep anything."""
-    return x.device.type == ipu.NAME
+    return isinstance(x, Tensor) and x.device.type == ipu.NAME
 
 
 def _warn_once(reason: str) -> None:
     if reason not in _warned:
         _warned.add(reason)
-        warnings.warn(
+        warn(
             f"running the slow reference backend: {reason}. Pass backend='reference' to choose it silently.",
             FallbackWarning,
-            stacklevel=4,
         )
 
 
@@ -77,7 +75,7 @@ def run(call: Call, requested: str) -> Result:
     if requested == "auto":
         requested = check_name(os.environ.get("SNN_IPU_BACKEND") or "auto")
     if requested != "auto":
-        module = BACKENDS[requested]
+        module = BACKENDS[check_name(requested)]
         missing = module.status()
         if missing is not None:
             raise BackendMissingError(f"backend={requested!r}: {missing}.")

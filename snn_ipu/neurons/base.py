@@ -12,7 +12,7 @@ from .._compat import constant_result, is_compiling
 from ..backends.select import check_name, traced_once
 from ..errors import ShapeError, UnsupportedError
 from ..scan import Result, register, scan
-from ..surrogate import SpikeGrad, Surrogate, atan
+from ..surrogate import SpikeGrad, Surrogate, SurrogateFactory, atan
 
 Value = Union[float, Tensor]
 State = Tuple[Tensor, ...]
@@ -64,10 +64,10 @@ class SpikingNeuron(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        if spike_grad is not None and not callable(spike_grad):
+        if spike_grad is not None and (not callable(spike_grad) or isinstance(spike_grad, SurrogateFactory)):
             raise TypeError(
                 f"{type(self).__name__}(spike_grad={spike_grad!r}): expected a surrogate such as "
-                "snn_ipu.surrogate.fast_sigmoid(), or any callable of mem - threshold."
+                "snn_ipu.surrogate.fast_sigmoid(), called, or any callable of mem - threshold."
             )
         self.spike_grad: SpikeGrad = atan() if spike_grad is None else spike_grad
         self.init_hidden = init_hidden
@@ -82,7 +82,13 @@ class SpikingNeuron(nn.Module):
 
         A parameter, or a tensor with a gradient that is not to be learned, is kept as it is.
         """
-        tensor = torch.as_tensor(value)
+        try:
+            tensor = torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"{type(self).__name__}({name}={value!r}): expected a number, or a tensor with one value per feature "
+                f"({error}). Pass a float."
+            ) from error
         if not tensor.is_floating_point():
             tensor = tensor.to(torch.get_default_dtype())
         if not isinstance(tensor, nn.Parameter) and (learn or not tensor.requires_grad):

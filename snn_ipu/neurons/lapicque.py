@@ -55,7 +55,7 @@ class Lapicque(LIF):
 
     Shape: x [B, ...]; spk and mem as x. Units: those of R, C and time_step.
 
-    Raises: ValueError when neither beta nor both R and C are given.
+    Raises: ValueError when neither beta nor both R and C are given, or beta is not between 0 and 1.
 
     Source: Lapicque 1907; snnTorch 1.0 `Lapicque`.
     """
@@ -103,6 +103,11 @@ class Lapicque(LIF):
             )
         dt = torch.as_tensor(time_step, dtype=torch.get_default_dtype())
         known = {n: torch.as_tensor(v, dtype=dt.dtype) for n, v in (("beta", beta), ("R", R), ("C", C)) if given[n]}
+        if given["beta"] and not bool(((known["beta"] > 0) & (known["beta"] < 1)).all()):
+            raise ValueError(
+                f"Lapicque(beta={beta}): expected values between 0 and 1, exp(-dt / (R * C)) of a circuit. "
+                "Use Leaky or IF for a neuron that forgets at once or never."
+            )
         if not given["beta"]:
             known["beta"] = torch.exp(torch.ones(1) * (-dt / (known["R"] * known["C"])))
         elif given["C"]:

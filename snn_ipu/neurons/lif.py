@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Callable, ClassVar
 
 import torch
 from torch import Tensor
 
+from ..errors import warn
 from ..surrogate import SpikeGrad, disabled, spike
 from .base import SpikingNeuron, Value
 
@@ -85,10 +85,7 @@ class LIF(SpikingNeuron):
         self.inhibition = inhibition
         self.state_quant = state_quant
         if inhibition:
-            warnings.warn(
-                f"{type(self).__name__}(inhibition=True) is meant for dense layers: one neuron per sample may spike.",
-                stacklevel=3,
-            )
+            warn(f"{type(self).__name__}(inhibition=True) is meant for dense layers: one neuron per sample may spike.")
         self.add_param("threshold", threshold, learn_threshold)
         if self.graded:
             self.add_param("graded_spikes_factor", graded_spikes_factor, learn_graded_spikes_factor)
