@@ -182,7 +182,8 @@ class _Ledger:
     """What a pool must hold, kept by hand beside it."""
 
     def __init__(self, pool: Pool):
-        self.pool, self.live = pool, {}  # type: tuple[Pool, dict[int, Tensor]]
+        self.pool = pool
+        self.live: dict[int, Tensor] = {}
 
     def check(self) -> None:
         stats = self.pool.stats()
