@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -138,6 +139,16 @@ def test_build__two_processes_at_once__one_compiles_and_both_succeed(
     assert [child.exitcode for child in both] == [42, 42]
     assert (tmp_path / "log").read_text() == "build\n"
     assert [n for n in names(fresh) if not n.endswith(".cpp")] == ["k" * 32 + ".so"]
+
+
+def test_build__several_threads_at_once__one_compiles(
+    fresh: Path, script: Callable[[str], str], tmp_path: Path
+) -> None:
+    compiler = script(f'echo build >> {tmp_path}/log\nsleep 0.2\nexec g++ "$@"')
+    with ThreadPoolExecutor(4) as workers:
+        answers = list(workers.map(lambda _: build(compiler).answer(), range(4)))
+    assert answers == [42] * 4
+    assert (tmp_path / "log").read_text() == "build\n"
 
 
 def test_build__killed_while_compiling__leaves_nothing_that_counts(
