@@ -8,6 +8,7 @@ from . import spikegen as spikegen
 from . import surrogate as surrogate
 from . import utils as utils
 from .backends.ipu import build_at_import as _build_at_import
+from .convert import from_snntorch as from_snntorch
 from .errors import FallbackWarning as FallbackWarning
 from .layers import BatchNormTT1d as BatchNormTT1d
 from .layers import BatchNormTT2d as BatchNormTT2d

@@ -129,7 +129,7 @@ class StateLeaky(LIF):
                 "have no effect.",
                 stacklevel=2,
             )
-        self.channels = channels
+        self.channels: int | None = channels
         self.kernel_truncation_steps = kernel_truncation_steps
         tau = 1 / (1 - given.detach() + 1e-12)
         if learn_beta:
@@ -187,7 +187,7 @@ class StateLeaky(LIF):
 
     def _currents(self, x: Tensor) -> Tensor:
         """The input of the recurrence, [..., channels]."""
-        if x.dim() < 1 or x.shape[-1] != self.channels:
+        if x.dim() < 1 or self.channels not in (None, x.shape[-1]):
             raise ShapeError(
                 f"{type(self).__name__}(x of shape {tuple(x.shape)}): expected [T, B, {self.channels}], channels last. "
                 "Transpose the input."
