@@ -139,7 +139,7 @@ def untraceable(
     try:
         trace(fn, states, params, dict(flags), surrogate)
     except TraceError as error:
-        return str(error)
+        return str(error).rstrip(".")
     return None
 
 

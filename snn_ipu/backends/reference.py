@@ -25,7 +25,7 @@ def obstacle(call: Call) -> str | None:
 def run(call: Call) -> Result:
     """Run the step T times and stack what it returns.
 
-    Raises: UnsupportedError for a step that changes one of its arguments in place.
+    Raises: UnsupportedError for a step that changes an argument in place or returns too few or too many values.
     """
     dtype, frame, device = call.state_dtype, call.frame, call.x.device
     states = [torch.zeros(frame, dtype=dtype, device=device) if s is None else s.to(dtype) for s in call.initial]
@@ -42,7 +42,14 @@ def run(call: Call) -> Result:
     with using(call.spike_grad):
         for x_t in inputs:
             versions = _versions(x_t, *states)
-            spk, *new = call.fn(x_t, *states, **call.params, **call.flags)
+            out = call.fn(x_t, *states, **call.params, **call.flags)
+            if not isinstance(out, (tuple, list)) or len(out) != 1 + len(states):
+                found = f"{len(out)} values" if isinstance(out, (tuple, list)) else "one value"
+                raise UnsupportedError(
+                    f"step {call.fn.__name__} returned {found}; expected a tuple of spk and {len(states)} new states. "
+                    f"Return ({', '.join(('spk', *call.state_names))})."
+                )
+            spk, *new = out
             if _versions(x_t, *states) != versions:
                 raise UnsupportedError(
                     f"step {call.fn.__name__} changes x or a state in place; expected new values. "

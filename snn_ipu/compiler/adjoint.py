@@ -29,11 +29,15 @@ def _extremum(prefer: str) -> Rule:
 
 def _pow(g: Graph, args: tuple[int, ...], out: int, grad: int) -> list[int | None]:
     base, exponent = args
-    lower = g.add("pow", base, g.add("sub", exponent, g.const(1.0)))
-    return [
-        g.add("mul", grad, g.add("mul", exponent, lower)),
-        g.add("mul", grad, g.add("mul", out, g.add("log", base))),
-    ]
+    zero = g.const(0.0)
+    slope = g.add("mul", exponent, g.add("pow", base, g.add("sub", exponent, g.const(1.0))))
+    growth = g.add("mul", out, g.add("log", base))
+    if g.constant(exponent) is None:
+        slope = g.add("where", g.add("eq", exponent, zero), zero, slope)
+    elif g.constant(exponent) == 0:
+        slope = zero
+    flat = g.add("and", g.add("eq", base, zero), g.add("ge", exponent, zero))
+    return [g.add("mul", grad, slope), g.add("mul", grad, g.add("where", flat, zero, growth))]
 
 
 def _sigmoid(g: Graph, args: tuple[int, ...], out: int, grad: int) -> list[int | None]:

@@ -44,13 +44,14 @@ class Graph:
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        self._index: dict[Node, int] = {}
+        self._index: dict[tuple[Node, str], int] = {}
 
     def _intern(self, node: Node) -> int:
-        if node not in self._index:
-            self._index[node] = len(self.nodes)
+        key = node, str(node.value)  # 0.0 and -0.0 are equal, but not the same
+        if key not in self._index:
+            self._index[key] = len(self.nodes)
             self.nodes.append(node)
-        return self._index[node]
+        return self._index[key]
 
     def const(self, value: float) -> int:
         return self._intern(Node("const", value=float(value)))

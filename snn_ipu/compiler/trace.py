@@ -5,7 +5,9 @@ from __future__ import annotations
 import linecache
 import operator
 import sys
-from typing import Any, Callable, Mapping, Sequence, Union
+import traceback
+from types import FrameType
+from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 
 import torch
 from torch import fx
@@ -33,6 +35,10 @@ class _Lower:
         index = self.node(value)
         return self.graph.add("cast", index) if self.graph.nodes[index].is_bool else index
 
+    def is_truth(self, value: Value) -> bool:
+        """Whether the value is a comparison; torch adds two of them as `or`."""
+        return isinstance(value, _Index) and self.graph.nodes[value.index].is_bool
+
     def truth(self, value: Value) -> int:
         index = self.node(value)
         return index if self.graph.nodes[index].is_bool else self.graph.add("ne", index, self.graph.const(0.0))
@@ -51,6 +57,8 @@ def _plain(op: str) -> Lowering:
     def lower(to: _Lower, *args: Value, alpha: Value = 1) -> int:
         if len(args) != arity:
             raise TypeError(f"{len(args)} arguments where {arity} are expected")
+        if op == "add" and alpha == 1 and all(to.is_truth(a) for a in args):
+            return to.graph.add("or", *map(to.node, args))
         operands = [to.real(a) for a in args]
         if alpha != 1:
             operands[1] = to.graph.add("mul", operands[1], to.real(alpha))
@@ -80,18 +88,26 @@ def _pow(to: _Lower, base: Value, exponent: Value) -> int:
 
 
 def _clamp(to: _Lower, u: Value, min: Value | None = None, max: Value | None = None) -> int:
-    out = to.real(u)
-    if min is not None:
-        low = to.real(min)
-        out = to.graph.add("where", to.graph.add("lt", out, low), low, out)
-    if max is not None:
-        high = to.real(max)
-        out = to.graph.add("where", to.graph.add("gt", out, high), high, out)
+    out, add = to.real(u), to.graph.add
+    low = None if min is None else to.real(min)
+    high = None if max is None else to.real(max)
+    if low is not None:
+        bound = low
+        if high is not None and to.graph.constant(low) is None:
+            # torch gives a lower bound no gradient where the bounds are equal.
+            bound = add("where", add("lt", low, high), low, add("detach", low))
+        out = add("where", add("lt", out, low), bound, out)
+    if high is not None:
+        out = add("where", add("gt", out, high), high, out)
     return out
 
 
 def _where(to: _Lower, condition: Value, a: Value, b: Value) -> int:
-    return to.graph.add("where", to.truth(condition), to.real(a), to.real(b))
+    chosen = to.truth(condition)
+    if to.is_truth(a) and to.is_truth(b):
+        otherwise = to.graph.add("and", to.graph.add("not", chosen), to.node(b))
+        return to.graph.add("or", to.graph.add("and", chosen, to.node(a)), otherwise)
+    return to.graph.add("where", chosen, to.real(a), to.real(b))
 
 
 def _relu(to: _Lower, u: Value, inplace: bool = False) -> int:
@@ -112,7 +128,7 @@ def _extremum(op: str) -> Lowering:
 
 def _to_real(to: _Lower, u: Value, *targets: Any, **keywords: Any) -> int:
     for dtype in (*targets, *keywords.values()):
-        if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
+        if isinstance(dtype, torch.dtype) and dtype not in (torch.float32, torch.float64):
             raise TypeError(f"a cast to {dtype} would round")
     return to.real(u)
 
@@ -143,6 +159,8 @@ def _spike(to: _Lower, u: Value) -> int:
 
 
 def _detach(to: _Lower, u: Value) -> int:
+    if to.is_truth(u):
+        return to.node(u)
     index = to.real(u)
     return index if to.surrogate is not None and to.surrogate.smooth else to.graph.add("detach", index)
 
@@ -195,10 +213,21 @@ _TABLE: dict[str, tuple[Lowering, tuple[str, ...]]] = {
 }
 ALLOWED = ", ".join(_TABLE) + ", snn_ipu.spike"
 _METHODS: dict[str, Lowering] = {name: lower for lower, names in _TABLE.values() for name in names}
+_METHODS["where"] = lambda to, u, condition, other: _where(to, condition, u, other)
 _FUNCTIONS: dict[Any, Lowering] = {f: lower for lower, names in _TABLE.values() for f in _one_of(*names)}
 _FUNCTIONS[torch.nn.functional.relu] = _relu
 _FUNCTIONS[spike] = _spike
 _FUNCTIONS[getattr] = _attribute
+
+
+def _user_line(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """File, number and text of the first line that is neither torch's nor this package's way of tracing."""
+    for frame, number in frames:
+        name = frame.f_code.co_filename
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(("torch.", "numpy.")) and module not in (__name__, spike.__module__):
+            return f"{name}:{number}: {linecache.getline(name, number).strip()}"
+    return "unknown line"
 
 
 class _Tracer(fx.proxy.GraphAppendingTracer):
@@ -210,27 +239,25 @@ class _Tracer(fx.proxy.GraphAppendingTracer):
         self.lines: dict[fx.Node, str] = {}
 
     def where(self) -> str:
-        frame = sys._getframe(1)
-        while frame is not None:
-            name = frame.f_code.co_filename
-            module = frame.f_globals.get("__name__", "")
-            if not module.startswith("torch.") and module not in (__name__, spike.__module__):
-                line = linecache.getline(name, frame.f_lineno).strip()
-                return f"{name}:{frame.f_lineno}: {line}"
-            frame = frame.f_back  # type: ignore[assignment]
-        return "unknown line"
+        return _user_line(traceback.walk_stack(sys._getframe(1)))
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        if not torch.is_grad_enabled():
+            raise TraceError(
+                f"{self.subject} at {self.where()}: torch.no_grad() inside; expected plain arithmetic. "
+                "Call .detach() on what should have no gradient."
+            )
         node = super().create_node(*args, **kwargs)
         self.lines[node] = self.where()
         return node
 
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, torch.Tensor):
-            if a.numel() != 1:
+            if a.numel() != 1 or a.requires_grad:
+                kind = "learnable" if a.requires_grad else "constant"
                 raise TraceError(
-                    f"{self.subject} at {self.where()}: a constant tensor of shape {tuple(a.shape)}; expected numbers. "
-                    "Make it a keyword parameter of the step."
+                    f"{self.subject} at {self.where()}: a {kind} tensor of shape {tuple(a.shape)} from outside; "
+                    "expected numbers. Make it a keyword parameter of the step."
                 )
             return float(a)
         return super().create_arg(a)
@@ -238,13 +265,13 @@ class _Tracer(fx.proxy.GraphAppendingTracer):
     def to_bool(self, obj: fx.Proxy) -> bool:
         raise TraceError(
             f"{self.subject} at {self.where()}: Python `if`, `and`, `or` or `not` on a tensor; expected branch-free "
-            f"arithmetic. Use torch.where, & or |, or run it with backend='reference'."
+            f"arithmetic. Allowed: {ALLOWED}. Use torch.where, & or |, or run it with backend='reference'."
         )
 
     def iter(self, obj: fx.Proxy) -> Any:
         raise TraceError(
             f"{self.subject} at {self.where()}: a tensor is unpacked or iterated; expected element-wise arithmetic. "
-            "Run it with backend='reference'."
+            f"Allowed: {ALLOWED}. Or run it with backend='reference'."
         )
 
 
@@ -262,9 +289,14 @@ def _record(
         return fx.Proxy(recorded.placeholder(name), tracer)
 
     try:
-        out = fn(*(proxy(a) for a in args), **{k: proxy(v) for k, v in kwargs.items()}, **flags)
-    except fx.proxy.TraceError as error:
-        raise TraceError(f"{subject}: {error}. Run it with backend='reference'.") from error
+        with torch.enable_grad():
+            out = fn(*(proxy(a) for a in args), **{k: proxy(v) for k, v in kwargs.items()}, **flags)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, TraceError) and str(error).startswith(subject):
+            raise
+        line = _user_line(reversed(list(traceback.walk_tb(error.__traceback__))))
+        remedy = "" if isinstance(error, TraceError) else f" Allowed: {ALLOWED}. Or run it with backend='reference'."
+        raise TraceError(f"{subject} at {line}: {str(error).rstrip('.')}.{remedy}") from error
     return tracer, out
 
 
@@ -300,9 +332,13 @@ def _lower(tracer: _Tracer, to: _Lower, env: dict[str, int], out: Any) -> Any:
             if isinstance(error, TraceError):
                 raise
             raise TraceError(
-                f"{tracer.subject} at {tracer.lines[node]}: arguments that a kernel does not take ({error}). "
-                "Use the element-wise form of the operation, or run it with backend='reference'."
+                f"{tracer.subject} at {tracer.lines[node]}: arguments that a kernel does not take "
+                f"({str(error).split('() ')[-1]}). Allowed: {ALLOWED}. Use the element-wise form of the operation, "
+                "or run it with backend='reference'."
             ) from error
+    wrong = [o for o in out if not isinstance(o, (fx.Proxy, torch.Tensor, int, float))]
+    if wrong:
+        raise TraceError(f"{tracer.subject} returned {wrong[0]!r}; expected tensors like x. Return one per output.")
     return [to.real(argument(o)) for o in out]
 
 
@@ -338,8 +374,8 @@ def trace(
     """
     subject = f"step {fn.__name__}"
     tracer, out = _record(fn, subject, ["x", *states], {p: f"param_{p}" for p in params}, flags)
-    if not isinstance(out, tuple) or len(out) != 1 + len(states):
-        found = len(out) if isinstance(out, tuple) else type(out).__name__
+    if not isinstance(out, (tuple, list)) or len(out) != 1 + len(states):
+        found = f"{len(out)} values" if isinstance(out, (tuple, list)) else "one value"
         raise TraceError(
             f"{subject} returned {found}; expected a tuple of spk and {len(states)} new states "
             f"({', '.join(states)}). Return (spk, {', '.join(states)})."
