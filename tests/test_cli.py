@@ -282,7 +282,13 @@ def test_parse_surrogate__every_built_in__round_trips_its_parameters() -> None:
 def test_config__json__gives_back_the_same_settings() -> None:
     config = TrainConfig(hidden=(5, 6), limit=3, beta=0.3)
     assert TrainConfig.from_json(config.to_json(), "c") == config
-    assert TrainConfig().hidden == (1000,) and TrainConfig(model="csnn").channels == (12, 64)
+
+
+def test_config__what_is_left_out__follows_the_model() -> None:
+    dense, convolutional = TrainConfig(), TrainConfig(model="csnn")
+    assert (dense.hidden, dense.channels, dense.lr) == ((1000,), None, 3e-4)
+    assert (convolutional.hidden, convolutional.channels, convolutional.lr) == (None, (12, 64), 1e-3)
+    assert TrainConfig(model="csnn", lr=0.5).lr == 0.5
 
 
 def test_config__continued_with__changes_only_what_is_free() -> None:

@@ -33,6 +33,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SURROGATES = {name: value for name, value in vars(surrogate).items() if isinstance(value, surrogate.SurrogateFactory)}
 _SIZES_OF = {"hidden": "dsnn", "channels": "csnn"}
 _DEFAULT_SIZES = {"hidden": (1000,), "channels": (12, 64)}
+_DEFAULT_LR = {"dsnn": 3e-4, "csnn": 1e-3}
 
 # what may change between a run and its continuation; the rest decides the numbers
 FREE_ON_RESUME = ("data_root", "epochs", "threads", "device")
@@ -56,7 +57,7 @@ class TrainConfig:
     batch_size: int = 128
     loss: str = "mse_count"
     optimizer: str = "adamw"
-    lr: float = 3e-4
+    lr: float | None = None
     dtype: str = "float32"
     device: str = "auto"
     threads: int = 1
@@ -68,6 +69,8 @@ class TrainConfig:
                 object.__setattr__(self, name, _DEFAULT_SIZES[name])
             elif getattr(self, name) is not None and self.model != model:
                 raise UnsupportedError(f"--{name} with --model {self.model}: it goes with {model}. Leave it out.")
+        if self.lr is None:
+            object.__setattr__(self, "lr", _DEFAULT_LR[self.model])
         parse_surrogate(self.surrogate)
 
     def to_json(self) -> str:

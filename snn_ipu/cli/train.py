@@ -59,7 +59,7 @@ def _option(name: str, kind: Any, help: str, default: str | None = None) -> Call
 @_option("--batch-size", _POSITIVE, "Images in a minibatch.")
 @_option("--loss", click.Choice(sorted(LOSSES)), "Loss over the output spikes.")
 @_option("--optimizer", click.Choice(sorted(OPTIMIZERS)), "Optimizer.")
-@_option("--lr", click.FloatRange(min=0, min_open=True), "Learning rate.")
+@_option("--lr", click.FloatRange(min=0, min_open=True), "Learning rate.", "0.0003 for a dsnn, 0.001 for a csnn")
 @_option("--dtype", click.Choice(list(DTYPES)), "Type of weights and spikes; neuron states are float32.")
 @_option("--device", click.Choice(["auto", "cpu", "cuda", "ipu", "reference"]), "Where to run.")
 @click.option(
