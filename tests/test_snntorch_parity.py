@@ -334,6 +334,14 @@ def test_sequence__every_mode_of_snntorch__same_spikes_states_and_gradients(inde
     compare(index, "cpu" if CASES[index].compiled else "reference", by_sequence)
 
 
+FIRST_OF_KIND = {CASES[i].kind: i for i in reversed(range(len(CASES))) if CASES[i].compiled}
+
+
+@pytest.mark.parametrize("kind", FIRST_OF_KIND)
+def test_step_loop__compiled__same_spikes_states_and_gradients(kind: str) -> None:
+    compare(FIRST_OF_KIND[kind], "cpu", by_steps)
+
+
 BUILDS = {
     "Leaky": {"beta": 0.5},
     "Synaptic": {"alpha": 0.5, "beta": 0.5},

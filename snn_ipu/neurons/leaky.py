@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ..surrogate import SpikeGrad
@@ -106,8 +104,5 @@ class Leaky(LIF):
         )
         self.add_param("beta", beta, learn_beta)
         self.reset_delay = reset_delay
-
-    def flags(self) -> dict[str, Any]:
-        return {**super().flags(), "reset_delay": self.reset_delay}
 
     init_leaky = LIF.reset_mem

@@ -56,6 +56,7 @@ class LIF(SpikingNeuron):
     """Base of the neurons with snnTorch's constructor arguments; parameters and buffers have snnTorch's names."""
 
     graded: ClassVar[bool] = False
+    reset_delay: bool = True
     reset_mechanism_val: Tensor
 
     def __init__(
@@ -123,6 +124,8 @@ class LIF(SpikingNeuron):
 
     def flags(self) -> dict[str, Any]:
         flags: dict[str, Any] = {"reset_mechanism": self._reset_mechanism}
+        if not self.reset_delay:
+            flags["reset_delay"] = False
         if self.inhibition:
             flags["inhibition"] = True
         if self.state_quant:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence, Tuple, Union
+from typing import Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -108,9 +108,6 @@ class RecurrentLIF(LIF):
                 f"conv2d_channels={given[1]}, kernel_size={given[2]}): expected linear_features, or conv2d_channels "
                 "and kernel_size, or all_to_all=False with V alone. Give one of the three."
             )
-
-    def flags(self) -> dict[str, Any]:
-        return {**super().flags(), "reset_delay": self.reset_delay}
 
     def _check_width(self, frame: torch.Size) -> None:
         dim, width = (-1, self.linear_features) if self.linear_features else (-3, self.conv2d_channels)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ..surrogate import SpikeGrad
@@ -98,8 +96,5 @@ class Synaptic(LIF):
         self.add_param("beta", beta, learn_beta)
         self.add_param("alpha", alpha, learn_alpha)
         self.reset_delay = reset_delay
-
-    def flags(self) -> dict[str, Any]:
-        return {**super().flags(), "reset_delay": self.reset_delay}
 
     init_synaptic = LIF.reset_mem
