@@ -378,13 +378,13 @@ class _Printer(StepPrinter):
         new_state = dict(zip(self.program.states, self.program.new_states))
         if not plan.needs_state:
             return
-        names = [f"v{self.program.state(s)}" for s in plan.needs_state]
+        names = [f"before{self.program.states.index(s)}" for s in plan.needs_state]
         self.put(f"S {', '.join(names)};")
         self.put("if (t > 0) {")
-        self.put("const unsigned before = at - size;")
-        self.at = "before"
+        self.put("const unsigned last = at - size;")
+        self.at = "last"
         if any(i == self.program.x for i, _ in plan.restore):
-            self.put(f"const S v{self.program.x} = load(&x[{'i' if self.layout.static else 'before'}]);")
+            self.put(f"const S v{self.program.x} = load(&x[{'i' if self.layout.static else 'last'}]);")
         self.derived(plan.restore, {self.program.x})
         self.at = "at"
         for name, state in zip(names, plan.needs_state):
@@ -393,6 +393,8 @@ class _Printer(StepPrinter):
         for name, state in zip(names, plan.needs_state):
             self.put(f"{name} = load(&initial{self.program.states.index(state)}[i]);")
         self.put("}")
+        for name, state in zip(names, plan.needs_state):
+            self.put(f"const S v{self.program.state(state)} = {name};")
 
     def partials(self, learned: Sequence[int]) -> None:
         """From the sums over time to each neuron's share of the parameters' gradients."""
