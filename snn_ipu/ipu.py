@@ -141,12 +141,27 @@ class _IpuModel:
         return x.transpose(0, 1).contiguous() if self.num_steps is None else x
 
     def _run(self, *inputs: Tensor) -> Any:
-        holder = _attached[0]() if _attached else None
-        if holder is not None and holder is not self and holder.executor.isCompiled():
-            holder.release()
-        _attached[:] = [weakref.ref(self)]
+        self._take_device()
         with without_empty_states(self.net):
             return self.executor(*inputs)
+
+    def _take_device(self) -> bool:
+        """Attach, after whoever holds the device has let go of it; whether the weights on it are to be sent again."""
+        holder = _attached[0]() if _attached else None
+        if holder is not None and holder is not self:
+            holder.release()
+        _attached[:] = [weakref.ref(self)]
+        away = self.executor.isCompiled() and not self.executor.isAttachedToDevice()
+        if away:
+            self.executor.attachToDevice()
+        return bool(away)
+
+    def send_weights(self) -> None:
+        """Copy the network's weights to the device, after they were changed on the host; the first call does it too."""
+        if self.executor.isCompiled():
+            self._take_device()
+            with without_empty_states(self.net):
+                self.executor.copyWeightsToDevice()
 
     def release(self) -> None:
         """Give the device back; the next call takes it again."""
@@ -185,16 +200,24 @@ class IpuTrainingModel(_IpuModel):
         self._ahead = True
         return map_nested(_swap, out), loss.mean()
 
-    def sync(self) -> None:
-        """Copy the weights from the device to the network."""
-        if self._ahead:
+    def sync(self) -> bool:
+        """Copy the weights from the device to the network; whether there were new ones."""
+        ahead, self._ahead = self._ahead, False
+        if ahead:
             with without_empty_states(self.net):
                 self.executor.copyWeightsToHost()
-            self._ahead = False
+        return ahead
 
     def release(self) -> None:
         self.sync()
         super().release()
+
+    def _take_device(self) -> bool:
+        away = super()._take_device()
+        if away:
+            with without_empty_states(self.net):
+                self.executor.copyWeightsToDevice()
+        return away
 
 
 class IpuInferenceModel(_IpuModel):
@@ -206,14 +229,15 @@ class IpuInferenceModel(_IpuModel):
         self.settings = replace(self.settings, gradient_accumulation=1)
         self._traced = _Traced(net, num_steps, self.settings).eval()
         self.executor = ipu.inference_executor(self._traced, self.settings)
+        self._sent: tuple[int, ...] = ()
 
     def __call__(self, x: Tensor) -> Any:
         trainer = _trainers[self.net]() if self.net in _trainers else None
-        if trainer is not None:
-            trainer.sync()
-        with without_empty_states(self.net):
-            if self.executor.isCompiled():
-                self.executor.copyWeightsToDevice()
+        trained = trainer is not None and trainer.sync()
+        weights = tuple(p._version for p in self.net.parameters())
+        if self._take_device() or trained or weights != self._sent:
+            self.send_weights()
+        self._sent = weights
         return map_nested(_swap, self._run(self._first(x)))
 
 

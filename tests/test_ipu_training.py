@@ -213,6 +213,20 @@ def test_inference__after_training__has_the_new_weights_and_keeps_nothing() -> N
     assert len(scans) == 2 and not any(op["gradient"] for op in scans)
 
 
+def test_weights__changed_on_the_host__are_used_after_send_weights() -> None:
+    x, y = batch()
+    net = small()
+    step = snn.training_model(net, mse, torch.optim.SGD(net.parameters(), lr=0.0), num_steps=5, device="ipu")
+    run = snn.inference_model(net, num_steps=5, device="ipu")
+    first = step(x, y)[1]
+    before = run(x)
+    with torch.no_grad():
+        net[0].weight.mul_(-3)
+    step.send_weights()
+    assert step(x, y)[1] != first
+    assert not torch.equal(run(x), before)
+
+
 def test_training__optimizer_that_popart_does_not_have__is_refused() -> None:
     net = small()
     with pytest.raises(UnsupportedError, match="optimizer Adagrad on an IPU: expected one of"):
