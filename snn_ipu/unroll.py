@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple
 
 from torch import Tensor, fx, nn
 
-from .errors import ShapeError, TraceError
+from .errors import ShapeError, TraceError, UnsupportedError
 from .neurons.base import SpikingNeuron, State
 
 States = Dict[str, State]
@@ -182,12 +182,15 @@ class _Run:
                 "Pass num_steps=, or feed the neuron from the input [T, B, ...]."
             )
         frames = x.frames if isinstance(x, _Value) else x
-        spk, final, traces = module.run_sequence(
-            self.over_time(frames) if varies else frames,
-            self.given.get(path),
-            None if varies else self.num_steps,
-            traced,
-        )
+        try:
+            spk, final, traces = module.run_sequence(
+                self.over_time(frames) if varies else frames,
+                self.given.get(path),
+                None if varies else self.num_steps,
+                traced,
+            )
+        except UnsupportedError as error:
+            raise UnsupportedError(f"layer {path!r}: {error}") from error
         self.final[path] = final
         spikes = _Value(spk.flatten(0, 1), varies=True)
         if not indices:

@@ -336,7 +336,9 @@ def test_memory__layer_does_not_fit_at_all__is_refused_with_bytes_and_remedy(fou
     net = nn.Sequential(nn.Linear(3, 60), snn.Leaky(0.9))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     step = snn.training_model(net, mse, optimizer, num_steps=4000, device="ipu")
-    message = r"leaky over T=4000, 4 x 60 neurons needs [\d,]+ bytes on a tile.*Use fewer steps, a smaller batch"
+    message = (
+        r"layer '1': leaky over T=4000, 4 x 60 neurons needs [\d,]+ bytes on a tile.*Use fewer steps, a smaller batch"
+    )
     with pytest.raises(UnsupportedError, match=message):
         step(torch.randn(4, 3), torch.rand(4, 60))
 
