@@ -128,7 +128,7 @@ def assert_same_tensors(ours: nn.Module, theirs: nn.Module) -> None:
 
 @pytest.mark.parametrize("name", [*STEPWISE, *IMAGES])
 def test_from_snntorch__neuron_in_the_middle_of_a_sequence__goes_on_with_the_same_spikes(name: str) -> None:
-    theirs = make((STEPWISE | IMAGES)[name])
+    theirs = make({**STEPWISE, **IMAGES}[name])
     shape = (2, 4, 6) if name in IMAGES else (WIDTH,)
     x = torch.randn(20, BATCH, *shape, generator=torch.Generator().manual_seed(2)) * 2
     start = ((None, None),) if name == "delta" else ()

@@ -7,7 +7,6 @@ from typing import Any, Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from .._compat import constant_result, is_compiling
 from ..backends.call import Result, state_dtype
@@ -230,7 +229,7 @@ class StateLeaky(LIF):
         """
         num_steps, frame = x.shape[0], x.shape[1:]
         blocks = -(-num_steps // window)
-        padded = F.pad(x, (0, 0) * len(frame) + (0, blocks * window - num_steps))
+        padded = torch.cat((x, x.new_zeros(blocks * window - num_steps, *frame)))
         by_block = padded.reshape(blocks, window, *frame).transpose(0, 1).contiguous()  # [window, blocks, B, ...]
         inside, _ = self._integrate(by_block, None, None)
         backwards = by_block[1:, :-1].flip(0)
@@ -238,8 +237,9 @@ class StateLeaky(LIF):
         left = self._helper("accumulate", backwards, start).spk.flip(0)
         ages = torch.arange(1, window, device=x.device, dtype=x.dtype)
         aged = left * torch.exp(-ages.reshape(-1, *[1] * len(frame), 1) / self.tau.to(x.dtype))
-        before = F.pad(aged, (0, 0) * len(frame) + (1, 0, 0, 1))
-        return (inside + before).transpose(0, 1).flatten(0, 1)[:num_steps]
+        before = torch.cat((aged.new_zeros(window - 1, 1, *frame), aged), 1)
+        mem = torch.cat((inside[:-1] + before, inside[-1:]))
+        return mem.transpose(0, 1).flatten(0, 1)[:num_steps]
 
     def _helper(self, name: str, x: Tensor, state: Sequence[Tensor | None] | None, **how: Any) -> Result:
         """`scan` with one of the steps beside the layer's own."""
