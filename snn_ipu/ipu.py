@@ -188,12 +188,15 @@ class IpuTrainingModel(_IpuModel):
         self.loss_fn = loss_fn
         self.optimizer = optimizer
         self._ipu_optimizer = ipu.poptorch_optimizer(optimizer, self.settings)
-        self._traced = _Traced(net, num_steps, self.settings, loss_fn).train()
+        self._traced = _Traced(net, num_steps, self.settings, loss_fn)
         self.executor = ipu.training_executor(self._traced, self.settings, self._ipu_optimizer)
         self._ahead = False
         _trainers[net] = weakref.ref(self)
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Any, Tensor]:
+        # The mode counts when the model is traced, which is now; another model of the network may have set the other.
+        if not self.executor.isCompiled():
+            self._traced.train()
         if self._ipu_optimizer is not self.optimizer and ipu.copy_settings(self.optimizer, self._ipu_optimizer):
             self.executor.setOptimizer(self._ipu_optimizer)
         out, loss = self._run(self._first(x), y)
@@ -227,7 +230,7 @@ class IpuInferenceModel(_IpuModel):
         super().__init__(net, num_steps, settings)
         # Gradients are accumulated in training alone.
         self.settings = replace(self.settings, gradient_accumulation=1)
-        self._traced = _Traced(net, num_steps, self.settings).eval()
+        self._traced = _Traced(net, num_steps, self.settings)
         self.executor = ipu.inference_executor(self._traced, self.settings)
         self._sent: tuple[int, ...] = ()
 
@@ -238,6 +241,8 @@ class IpuInferenceModel(_IpuModel):
         if self._take_device() or trained or weights != self._sent:
             self.send_weights()
         self._sent = weights
+        if not self.executor.isCompiled():
+            self._traced.eval()
         return map_nested(_swap, self._run(self._first(x)))
 
 

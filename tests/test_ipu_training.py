@@ -213,6 +213,36 @@ def test_inference__after_training__has_the_new_weights_and_keeps_nothing() -> N
     assert len(scans) == 2 and not any(op["gradient"] for op in scans)
 
 
+class Mode(nn.Module):
+    """Adds 1 to its input in training."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1 if self.training else x
+
+
+def test_mode__both_models_made_first__each_is_traced_in_its_own() -> None:
+    x, y = batch()
+    net = nn.Sequential(Mode(), small())
+    step = snn.training_model(net, mse, torch.optim.SGD(net.parameters(), lr=0.0), num_steps=5, device="ipu")
+    run = snn.inference_model(net, num_steps=5, device="ipu")
+    plain = snn.inference_model(copy.deepcopy(net[1]), num_steps=5, device="cpu")
+    assert torch.equal(step(x, y)[0], plain(x + 1))
+    assert torch.equal(run(x), plain(x))
+
+
+def test_neuron__name_that_is_not_ascii__runs() -> None:
+    @snn.neuron(states=("mem",))
+    def größe(x, mem, *, beta=0.5):
+        mem = beta * mem + x
+        return snn.spike(mem - 1), mem
+
+    net = nn.Sequential(nn.Linear(12, 4), größe())
+    copied = copy.deepcopy(net)
+    x, _ = batch()
+    out = snn.inference_model(net, num_steps=3, device="ipu")(x)
+    assert torch.equal(out, snn.inference_model(copied, num_steps=3, device="cpu")(x))
+
+
 def test_weights__changed_on_the_host__are_used_after_send_weights() -> None:
     x, y = batch()
     net = small()

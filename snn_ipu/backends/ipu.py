@@ -577,7 +577,8 @@ def _call_op(call: Call, frames: _Frames, layout: Layout, codelet: Codelet, labe
     names = tuple(call.params)
     attributes: dict[str, Any] = {
         "codelet": codelet.key,
-        "layer": label,
+        # PopTorch passes ASCII alone; Python's names may have other letters.
+        "layer": label.encode("ascii", "replace").decode(),
         "spike_params": _spike_params(call.spike_grad),
         "steps": int(steps),
         "static": int(call.static),
