@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import snn_ipu as snn
 import snn_ipu.functional as SF
 from snn_ipu.backends import ipu
+from snn_ipu.backends.tile_memory import ScanSizes, scan_bytes, spread
 from snn_ipu.data import load
 from snn_ipu.errors import BackendMissingError, ShapeError, UnsupportedError
 
@@ -371,6 +372,24 @@ def test_memory__layer_does_not_fit_at_all__is_refused_with_bytes_and_remedy(fou
     )
     with pytest.raises(UnsupportedError, match=message):
         step(torch.randn(4, 3), torch.rand(4, 60))
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
+def test_memory__estimate__is_what_the_host_model_counts(half: bool) -> None:
+    steps, size, width, item = 6, 64, 1000, 2 if half else 4
+    net = nn.Sequential(nn.Linear(5, width), snn.Leaky(0.9, learn_beta=True))
+    x = torch.randn(steps, size, 5)
+    net, x = (net.half(), x.half()) if half else (net, x)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    step = snn.training_model(net, lambda spk, y: mse(spk.float(), y), optimizer, device="ipu")
+    step(x, torch.rand(size, width))
+    forward, backward = step.executor.hostReport()["ops"]
+    sizes = ScanSizes(steps, size, width, item, False, 1, 0, 1, item, 0, 0, 1, False, 0, True)
+    need = scan_bytes(sizes)
+    # Besides data there is the state of one vertex, and constants.
+    assert need.forward <= forward["max_tile_bytes"] <= need.forward + 120
+    assert need.backward <= backward["max_tile_bytes"] <= need.backward + 120
+    assert forward["vertices"] == len(spread(size * width, 1472, 4 if half else 2)) == forward["tiles_used"]
 
 
 def test_training__no_sdk__is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
