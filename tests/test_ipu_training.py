@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import snn_ipu as snn
 import snn_ipu.functional as SF
-from snn_ipu.backends import ipu
+from snn_ipu.backends import ipu, select
 from snn_ipu.backends.tile_memory import ScanSizes, scan_bytes, spread
 from snn_ipu.data import load
 from snn_ipu.errors import BackendMissingError, ShapeError, UnsupportedError
@@ -390,6 +390,13 @@ def test_memory__estimate__is_what_the_host_model_counts(half: bool) -> None:
     assert need.forward <= forward["max_tile_bytes"] <= need.forward + 120
     assert need.backward <= backward["max_tile_bytes"] <= need.backward + 120
     assert forward["vertices"] == len(spread(size * width, 1472, 4 if half else 2)) == forward["tiles_used"]
+
+
+def test_status__with_an_sdk__shows_version_and_library() -> None:
+    status = {s.name: s for s in select.status()}["ipu"]
+    assert status.available
+    assert status.reason.startswith("works; no IPU found; SDK POPLAR version 3.4.0")
+    assert status.reason.endswith(f"ops in {ipu.build()}")
 
 
 def test_training__no_sdk__is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

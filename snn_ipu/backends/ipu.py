@@ -155,6 +155,13 @@ def status() -> str | None:
     return None
 
 
+def details() -> str:
+    """What a working backend works with."""
+    version = _sdk_version(_sdk() or "", os.environ.get("PATH")).strip().splitlines()
+    found = "an IPU" if hardware() else "no IPU found"
+    return f"works; {found}; SDK {version[0] if version else '?'}; ops in {build()}"
+
+
 def hardware() -> bool:
     """Whether this process can run a model on an IPU."""
     module = _imported()

@@ -25,7 +25,7 @@ class Backend(Protocol):
 
 
 class Status(NamedTuple):
-    """Whether a backend works on this machine; `reason` says why not."""
+    """Whether a backend works on this machine; `reason` says why not, or with what."""
 
     name: str
     available: bool
@@ -50,7 +50,8 @@ def check_name(name: str) -> str:
 def status() -> list[Status]:
     """Every backend with whether it works on this machine."""
     reasons = [(name, module.status()) for name, module in BACKENDS.items()]
-    return [Status(name, reason is None, reason or "works") for name, reason in reasons]
+    works = {ipu.NAME: ipu.details}
+    return [Status(name, reason is None, reason or works.get(name, lambda: "works")()) for name, reason in reasons]
 
 
 def traced_once(x: Tensor) -> bool:

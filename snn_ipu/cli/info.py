@@ -31,7 +31,7 @@ def command() -> None:
         ),
     ]
     rows += [
-        (f"backend {backend.name}", "works" if backend.available else f"not here: {backend.reason}")
+        (f"backend {backend.name}", backend.reason if backend.available else f"not here: {backend.reason}")
         for backend in select.status()
     ]
     width = max(len(name) for name, _ in rows)
