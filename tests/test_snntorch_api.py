@@ -56,7 +56,8 @@ def public_names(name: str) -> Iterator[tuple[str, Any]]:
     """What a module of snnTorch defines or gathers; not what it imports from elsewhere."""
     for key, value in vars(module_of("snntorch", name)).items():
         own = str(getattr(value, "__module__", "snntorch")).split(".")[0] == "snntorch"
-        if not key.startswith("_") and not isinstance(value, types.ModuleType) and own:
+        # utils.reset leaves a flag for every class behind
+        if not key.startswith("_") and not isinstance(value, (types.ModuleType, bool)) and own:
             yield key, value
 
 
