@@ -145,16 +145,14 @@ class _IpuModel:
         with without_empty_states(self.net):
             return self.executor(*inputs)
 
-    def _take_device(self) -> bool:
-        """Attach, after whoever holds the device has let go of it; whether the weights on it are to be sent again."""
+    def _take_device(self) -> None:
+        """Attach, after whoever holds the device has let go of it. PopTorch sends weights and optimizer state then."""
         holder = _attached[0]() if _attached else None
         if holder is not None and holder is not self:
             holder.release()
         _attached[:] = [weakref.ref(self)]
-        away = self.executor.isCompiled() and not self.executor.isAttachedToDevice()
-        if away:
+        if self.executor.isCompiled() and not self.executor.isAttachedToDevice():
             self.executor.attachToDevice()
-        return bool(away)
 
     def send_weights(self) -> None:
         """Copy the network's weights to the device, after they were changed on the host; the first call does it too."""
@@ -204,23 +202,21 @@ class IpuTrainingModel(_IpuModel):
         return map_nested(_swap, out), loss.mean()
 
     def sync(self) -> bool:
-        """Copy the weights from the device to the network; whether there were new ones."""
+        """Copy the weights from the device to the network, and PopART's moments to the optimizer's `state_dict`.
+
+        Returns: whether there were new ones.
+        """
         ahead, self._ahead = self._ahead, False
         if ahead:
             with without_empty_states(self.net):
                 self.executor.copyWeightsToHost()
+            if self._ipu_optimizer is not self.optimizer:
+                ipu.keep_moments(self._ipu_optimizer, self.optimizer)
         return ahead
 
     def release(self) -> None:
         self.sync()
         super().release()
-
-    def _take_device(self) -> bool:
-        away = super()._take_device()
-        if away:
-            with without_empty_states(self.net):
-                self.executor.copyWeightsToDevice()
-        return away
 
 
 class IpuInferenceModel(_IpuModel):
@@ -238,7 +234,7 @@ class IpuInferenceModel(_IpuModel):
         trainer = _trainers[self.net]() if self.net in _trainers else None
         trained = trainer is not None and trainer.sync()
         weights = tuple(p._version for p in self.net.parameters())
-        if self._take_device() or trained or weights != self._sent:
+        if trained or weights != self._sent:
             self.send_weights()
         self._sent = weights
         if not self.executor.isCompiled():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from typing import Any, Iterator
 
 import pytest
@@ -197,6 +198,26 @@ def test_training__sequence_input__time_is_not_split_into_batches() -> None:
     for g, w in zip(copied.parameters(), net.parameters()):
         assert torch.allclose(g, w, rtol=1e-4, atol=1e-6)
     assert want > 0
+
+
+def test_optimizer__moments_on_the_device__travel_in_torchs_state_dict() -> None:
+    x, y = batch()
+    net = small()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    step = snn.training_model(net, mse, optimizer, num_steps=5, device="ipu")
+    step(x, y)
+    # The host model keeps no moments where PopTorch reads them; these stand in.
+    moments = {"ipu_state": {"Accl1___0": torch.ones(3)}, "ipu_param": {"lr": torch.tensor(0.01)}}
+    step._ipu_optimizer._state_dict = dict(moments)
+    step.sync()
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    later = torch.optim.AdamW(net.parameters(), lr=0.01)
+    later.load_state_dict(torch.load(file, weights_only=True))
+    resumed = snn.training_model(net, mse, later, num_steps=5, device="ipu")
+    assert resumed._ipu_optimizer.has_state()
+    assert torch.equal(resumed._ipu_optimizer.state_dict()["ipu_state"]["Accl1___0"], torch.ones(3))
 
 
 def test_inference__after_training__has_the_new_weights_and_keeps_nothing() -> None:

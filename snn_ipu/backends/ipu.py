@@ -304,6 +304,9 @@ _OPTIMIZERS: dict[type[Optimizer], tuple[str, tuple[str, ...]]] = {
 }
 
 
+_MOMENTS = "snn_ipu"
+
+
 def poptorch_optimizer(optimizer: Optimizer, options: Options) -> Any:
     """PopTorch's counterpart of a torch optimizer, for the same parameters; one of PopTorch's own is returned as it is.
 
@@ -331,7 +334,18 @@ def poptorch_optimizer(optimizer: Optimizer, options: Options) -> Any:
     else:
         types.update(first_order_momentum_accum_type=accum, second_order_momentum_accum_type=torch.float32)
     defaults = {k: groups[0][k] for k in settings}
-    return getattr(poptorch().optim, name)(groups, **defaults, **types)
+    made = getattr(poptorch().optim, name)(groups, **defaults, **types)
+    moments = optimizer.state.get(_MOMENTS)  # type: ignore[call-overload]
+    if moments is not None:
+        made.set_state_dict({**made.state_dict(), **moments})
+    return made
+
+
+def keep_moments(source: Any, optimizer: Optimizer) -> None:
+    """Put PopART's state of an optimizer into torch's, whose `state_dict` carries it to `poptorch_optimizer`."""
+    state = {key: value for key, value in source.state_dict().items() if key in ("ipu_state", "ipu_param")}
+    if state.get("ipu_state") is not None:
+        optimizer.state[_MOMENTS] = state  # type: ignore[index]
 
 
 def copy_settings(source: Optimizer, target: Any) -> bool:
