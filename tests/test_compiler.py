@@ -189,9 +189,15 @@ def swapped(x: Tensor, left: Tensor, right: Tensor, *, gain: Tensor = 0.75) -> A
     return spike(left * right + x), right * gain, left
 
 
-@pytest.mark.parametrize("kind", [stateless, delayed, swapped], ids=lambda k: k.__name__)
+@snn.neuron(states=("mem",))
+def below(x: Tensor, mem: Tensor, *, gain: Tensor = 1.0, level: Tensor = 0.5) -> Any:  # type: ignore[assignment]
+    mem = gain * mem + x
+    return spike(level - mem), mem
+
+
+@pytest.mark.parametrize("kind", [stateless, delayed, swapped, below], ids=lambda k: k.__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_neuron__whose_states_are_delays_swaps_or_none__equals_the_reference(
+def test_neuron__with_unusual_states_or_threshold__equals_the_reference(
     kind: Callable[..., snn.SpikingNeuron], dtype: torch.dtype
 ) -> None:
     """Quarters are exact in 16 bits too, so nothing is lost in what backward keeps."""

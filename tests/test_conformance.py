@@ -265,6 +265,20 @@ def test_gradient__when_only_some_outputs_are_used__equals_the_reference(use: st
     assert ("grad of x" in got) == want_x
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (1, 7), (3, 1), (3, 7)], ids=str)
+def test_parameter__of_any_shape_that_broadcasts__gets_its_gradient(shape: tuple[int, ...]) -> None:
+    for x in (torch.randn(5, 3, 7), torch.randn(5, 7, 3).transpose(1, 2)):
+        grads = []
+        for backend in ("cpu", "reference"):
+            torch.manual_seed(6)
+            beta = torch.rand(shape)
+            neuron = snn.Leaky(torch.nn.Parameter(beta), learn_beta=True, spike_grad=ATAN, backend=backend)
+            (neuron.sequence(x)[0] * W).sum().backward()
+            grads.append(neuron.beta.grad)
+        torch.testing.assert_close(*grads)
+        assert grads[0].shape == shape
+
+
 @pytest.mark.parametrize("wanted", ["x", "start", "beta"])
 def test_gradient__wanted_for_one_input_alone__equals_the_reference(wanted: str) -> None:
     grads = []
@@ -321,6 +335,19 @@ def test_gradient__with_u_kept_in_16_bits__is_within_the_derived_bound(dtype: to
         error = (grads[0] - grads[1]).abs()
         assert bool((error <= bound).all()), repr(surrogate)
         assert error.max() > 0
+
+
+def test_gradient__of_u_below_the_smallest_16_bit_number__still_knows_its_sign() -> None:
+    x = torch.zeros(8, 1, 2, dtype=torch.float16)
+    x[0] = torch.tensor([2.0**-24, -(2.0**-24)])
+    grads = []
+    for backend in ("cpu", "reference"):
+        leaf = x.clone().requires_grad_()
+        neuron = snn.Leaky(0.5, 0.0, snn.surrogate.heaviside(), reset_mechanism="none", backend=backend)
+        grads.append(torch.autograd.grad(neuron.sequence(leaf)[0].sum(), leaf)[0])
+    assert torch.equal(*grads)
+    assert (grads[1][..., 0] > 0).all()
+    assert (grads[1][..., 1] == 0).all()
 
 
 def test_gradient__16_bits_with_a_trace__needs_no_rounded_values() -> None:
