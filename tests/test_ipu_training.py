@@ -152,6 +152,31 @@ def test_training__torch_optimizers_and_learned_parameters__weights_are_those_of
     assert beta != 0.8 and threshold != 1.0
 
 
+LAYERS = {
+    "matrix feedback": lambda: [nn.Linear(12, 8), snn.RLeaky(0.9, linear_features=8)],
+    "two states and matrix feedback": lambda: [nn.Linear(12, 8), snn.RSynaptic(0.9, 0.8, linear_features=8)],
+    "hidden states": lambda: [nn.Linear(12, 8), snn.Leaky(0.9, init_hidden=True)],
+    "DeltaLeaky": lambda: [nn.Linear(12, 8), snn.DeltaLeaky(0.3, beta=0.9)],
+    "LeakyParallel": lambda: [snn.LeakyParallel(12, 8)],
+    "LinearLeaky": lambda: [snn.LinearLeaky(0.9, 12, 8)],
+    "StateLeaky": lambda: [nn.Linear(12, 8), snn.StateLeaky(0.9, 8)],
+    "SLSTM": lambda: [snn.SLSTM(12, 8)],
+    "BatchNorm": lambda: [nn.Linear(12, 8), nn.BatchNorm1d(8), snn.Leaky(0.9)],
+}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_training__every_kind_of_layer__losses_are_those_of_the_cpu(kind: str) -> None:
+    net = lively(nn.Sequential(*LAYERS[kind](), nn.Linear(8, 4), snn.Leaky(0.9)))
+    x, y = 2 * torch.randn(5, 6, 12), torch.rand(6, 4)
+    losses = []
+    for device in ("cpu", "ipu"):
+        copied = copy.deepcopy(net)
+        step = snn.training_model(copied, mse, torch.optim.SGD(copied.parameters(), lr=0.3), device=device)
+        losses.append([step(x, y)[1].item() for _ in range(3)])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
 # The scheduler looks for a step of torch's optimizer; on an IPU the update is PopART's.
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 def test_training__learning_rate_changed_by_a_scheduler__reaches_the_ipu() -> None:
