@@ -12,6 +12,10 @@ from torch import Tensor
 
 import snn_ipu as snn
 from snn_ipu.backends.call import state_dtype
+from snn_ipu.neurons.associative import associative
+from snn_ipu.neurons.leakyparallel import leakyparallel
+from snn_ipu.neurons.slstm import lstm
+from snn_ipu.neurons.stateleaky import stateleaky
 from snn_ipu.scan import scan
 from snn_ipu.surrogate import BUILTIN, SSO, Surrogate
 
@@ -99,6 +103,47 @@ NEURONS = (
     Neuron("QIF", snn.QIF, ({},), (0.6, 1.2)),
     Neuron("EIF", snn.EIF, ({},), (0.4, 1.0)),
     Neuron("Izhikevich", snn.Izhikevich, ({},), (60.0, 80.0)),
+)
+
+
+def _layer(step: Callable[..., Any], states: tuple[str, ...], **values: Any) -> snn.SpikingNeuron:
+    """A module of a step that other layers run inside; strings are flags, numbers are parameters."""
+    flags = {n: v for n, v in values.items() if isinstance(v, str)}
+    members = {"step": staticmethod(step), "state_names": states, "flags": lambda self: flags}
+    module = type(step.__name__, (snn.SpikingNeuron,), members)()
+    for name, value in values.items():
+        if name not in flags:
+            module.add_param(name, value)
+    return module
+
+
+# Steps inside layers that have tests of their own: every mode with every dtype.
+INNER = (
+    Neuron("DeltaLeaky", functools.partial(snn.DeltaLeaky, 0.7, 0.9), ({},), (0.0, 1.0)),
+    Neuron(
+        "LSTM",
+        functools.partial(_layer, lstm, ("syn", "mem"), i=0.5, f=1.0, o=1.5, threshold=0.3),
+        DELAYED,
+        (0.5, 1.0),
+    ),
+    Neuron(
+        "StateLeaky",
+        functools.partial(_layer, stateleaky, ("mem",), decay=0.9, threshold=1.0, graded_spikes_factor=0.8),
+        ({},),
+        (0.1, 0.6),
+    ),
+    Neuron(
+        "LeakyParallel",
+        functools.partial(_layer, leakyparallel, ("mem",), decay=0.8, threshold=1.0, graded_spikes_factor=0.8),
+        ({},),
+        (0.2, 0.6),
+    ),
+    Neuron(
+        "AssociativeLeaky",
+        functools.partial(_layer, associative, ("mem",), decay=0.9, threshold=1.0),
+        ({},),
+        (0.1, 0.6),
+    ),
 )
 # Peaks near 1, so that gradients neither explode nor vanish over STEPS; a stochastic surrogate has no kernel.
 _MILD = {"sigmoid": {"slope": 4.0}, "spike_rate_escape": {"slope": 1.0}}
@@ -347,9 +392,9 @@ def _cases() -> list[Case]:
     """Every neuron and mode with every dtype, every neuron with every surrogate and form; pairs, not cross products."""
     rows: list[Case] = []
     dtypes = tuple(TOLERANCE)
-    for offset, neuron in enumerate(NEURONS):
+    for offset, neuron in enumerate((*NEURONS, *INNER)):
         pairs = list(itertools.product(neuron.modes, dtypes))
-        count = max(len(pairs), len(SURROGATES))
+        count = max(len(pairs), len(SURROGATES)) if neuron in NEURONS else len(pairs)
         for row in range(count):
             mode, dtype = pairs[row % len(pairs)]
             turn = row // len(pairs)

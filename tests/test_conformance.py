@@ -42,7 +42,7 @@ def test_kernel__any_neuron_mode_dtype_surrogate_and_form__equals_the_reference(
 
 def test_cases__all_pairs_that_matter__are_covered() -> None:
     def pairs(*names: str) -> int:
-        return len({tuple(str(getattr(case, n)) for n in names) for case in CASES})
+        return len({tuple(str(getattr(case, n)) for n in names) for case in CASES if case.neuron in NEURONS})
 
     assert pairs("neuron", "mode", "dtype") == sum(len(n.modes) for n in NEURONS) * len(TOLERANCE)
     assert pairs("neuron", "surrogate") == len(NEURONS) * len(SURROGATES)

@@ -7,13 +7,13 @@ from typing import Any, Mapping
 
 import pytest
 import torch
-from helpers import NEURONS, SURROGATES, Neuron, Setup, from_module
+from helpers import INNER, NEURONS, SURROGATES, Neuron, Setup, from_module
 from torch import Tensor
 
 import snn_ipu as snn
 from snn_ipu.surrogate import Surrogate
 
-MODES = [(neuron, mode) for neuron in NEURONS for mode in neuron.modes]
+MODES = [(neuron, mode) for neuron in (*NEURONS, *INNER) for mode in neuron.modes]
 
 
 def derivatives_agree(setup: Setup, surrogate: Surrogate) -> bool:
