@@ -66,7 +66,7 @@ def main(arguments=None):
     data = load(args.data, args.data_root)
     torch.manual_seed(0)
     net = make_net()
-    optimizer = torch.optim.Adam(net.parameters(), lr=2e-3, betas=(0.9, 0.999))
+    optimizer = torch.optim.Adam(net.parameters(), lr=5e-3, betas=(0.9, 0.999))
     loss_fn = SF.ce_rate_loss()
     train = Batches(data.train_images, data.train_labels, 128, drop_last=True)
 
