@@ -180,8 +180,8 @@ def test_train__bad_option__one_message_and_nothing_written(tmp_path: Path, opti
     ("device", "part", "answer", "message"),
     [
         ("cuda", "torch.cuda.is_available", False, "device='cuda': torch finds no CUDA device"),
-        ("ipu", "snn_ipu.backends.ipu.status", "poptorch is not installed", "--device ipu: poptorch is not installed"),
-        ("cpu", "snn_ipu.backends.cpu.status", "no compiler was found", "--device cpu: no compiler was found"),
+        ("ipu", "snn_ipu.backends.ipu.status", "poptorch is not installed", "device='ipu': poptorch is not installed"),
+        ("cpu", "snn_ipu.backends.cpu.status", "no compiler was found", "backend='cpu': no compiler was found"),
     ],
 )
 def test_train__device_that_does_not_work_here__says_why_and_leaves_the_folder_free(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from .metrics import Record
 
@@ -57,9 +58,10 @@ def curves(records: Sequence[Record], title: str) -> bytes:
         place = (float(number[-1] or 0), last)
         right.annotate(f"{last:.1f} %", place, (9, 0), textcoords="offset points", va="center", color=_BLUE)
     right.set(xlabel="epoch", ylabel="accuracy (%)", title="Accuracy")
-    right.xaxis.get_major_locator().set_params(integer=True)
-    right.margins(x=0.18, y=0.15)
-    right.legend(frameon=False, loc="lower right")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    right.set_xlim(0.5, 1.2 * max(len(epochs), 1) + 0.5)
+    right.margins(y=0.15)
+    right.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=2)
     for axes in (left, right):
         _quiet(axes)
     figure.suptitle(title, fontsize=10)

@@ -17,9 +17,8 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from ..backends import select
 from ..data import Batches, load, to_unit_range
-from ..errors import BackendMissingError, RunError
+from ..errors import RunError
 from ..functional import accuracy_rate
 from ..ipu import IpuTrainingModel
 from ..neurons import SpikingNeuron
@@ -55,7 +54,6 @@ def start(config: TrainConfig, out: str, console: Console, *, checkpoint_every: 
 
     Raises: RunError, DataError, UnsupportedError, BackendMissingError; Interrupted on SIGINT and SIGTERM.
     """
-    require_device(config.device)
     with RunFolder(out, resume=False) as folder:
         return Run(config, folder, console, checkpoint_every).run(None)
 
@@ -73,19 +71,10 @@ def resume(out: str, changes: Mapping[str, Any], console: Console, *, checkpoint
         else:
             saved = TrainConfig.from_json(state["config"], folder.checkpoint)
         config = saved.continued_with(changes)
-        require_device(config.device)
         for name in ("device", "threads"):
             if getattr(config, name) != getattr(saved, name):
                 console.print(f"{name} differs from the run so far: it goes on, but not to the same bits")
         return Run(config, folder, console, checkpoint_every).run(state)
-
-
-def require_device(name: str) -> None:
-    """Raises: BackendMissingError when the device does not work on this machine, before any data is read."""
-    reasons = {status.name: status.reason for status in select.status() if not status.available}
-    # "cuda" reports on kernels, and runs without them; `training_model` tells whether there is a CUDA device
-    if name != "cuda" and name in reasons:
-        raise BackendMissingError(f"--device {name}: {reasons[name]}. `snn-ipu info` lists what works here.")
 
 
 class Run:
@@ -102,15 +91,6 @@ class Run:
         self.net = build_net(config, self.data)
         self.optimizer = build_optimizer(config, self.net)
         self.pooling = population_options(config, self.data)
-        # an IPU program has one batch size: a partial batch is left out in training and filled up in testing
-        self.fixed_batch = config.device == "ipu"
-        images, labels = self.data.train_images, self.data.train_labels
-        self.batches = Batches(images, labels, config.batch_size, seed=config.seed, drop_last=self.fixed_batch)
-        if len(self.batches) == 0:
-            raise RunError(
-                f"--device ipu --batch-size {config.batch_size}: expected at most the {len(images)} training images in "
-                "one minibatch. Make it smaller."
-            )
         self.position = Position()
         self.rate = Rate()
         self.saved_at = time.monotonic()
@@ -126,6 +106,7 @@ class Run:
         loss_fn = build_loss(self.config, self.data)
         self.train_step = training_model(self.net, loss_fn, self.optimizer, num_steps=num_steps, device=device)
         self.inference = inference_model(self.net, num_steps=num_steps, device=device)
+        self.batches = self._batches()
         done = self.position.epoch * len(self.batches) + self.position.step
         with MetricsLog(self.folder.metrics, keep) as self.metrics, Signals() as self.signals, RunProgress(
             self.console, self.config.epochs, len(self.batches), done
@@ -134,6 +115,18 @@ class Run:
                 self._train_epoch()
                 self._end_epoch()
         return self._finish()
+
+    def _batches(self) -> Batches:
+        # an IPU program has one batch size: a partial batch is left out in training and filled up in testing
+        self.fixed_batch = isinstance(self.train_step, IpuTrainingModel)
+        images, size = self.data.train_images, self.config.batch_size
+        batches = Batches(images, self.data.train_labels, size, seed=self.config.seed, drop_last=self.fixed_batch)
+        if len(batches) == 0:
+            raise RunError(
+                f"--batch-size {size} on an IPU: expected at most the {len(images)} training images in one minibatch. "
+                "Make it smaller."
+            )
+        return batches
 
     def _write_config(self) -> None:
         write_whole(self.folder.config, self.config.to_json().encode())
