@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .. import buffers
 from .._compat import in_transform
 from ..compiler.adjoint import differentiate
 from ..compiler.plan import plan
@@ -297,7 +298,7 @@ class Prepared:
                 *(g for g, _ in over_time),
                 grad_x,
                 *grad_states,
-                *(torch.empty(size, dtype=kind) for size, kind in self.partials),
+                *(buffers.empty((size,), (1,), kind) for size, kind in self.partials),
                 *(grad_params[position] for position in self.learned),
             ),
         )

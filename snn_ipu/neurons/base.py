@@ -286,6 +286,9 @@ def neuron(
             mem = beta * mem + x
             return snn.spike(mem - threshold), mem
 
+    A number that the step takes from outside, as a global or from a closure, is fixed when the step is first compiled.
+    What is to change goes into the keyword-only parameters.
+
     Args:
         states: names of the states, in the order of the step's arguments; a mapping gives their start values.
         learn: parameters that are learned unless the module is told otherwise.
