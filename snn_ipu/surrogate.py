@@ -309,6 +309,48 @@ def disabled(u: Tensor) -> Tensor:
     return torch.zeros_like(u)
 
 
+class _CustomSpike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        spk = (u > 0).to(u.dtype)
+        ctx.save_for_backward(u, spk)
+        ctx.function = function
+        return spk
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        u, spk = ctx.saved_tensors
+        return ctx.function(u, grad.clone(), spk), None
+
+
+@dataclass(frozen=True)
+class CustomSurrogate:
+    """Made by `custom_surrogate`; a plain callable to the backends, so it runs on the reference backend."""
+
+    function: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+    @property
+    def __name__(self) -> str:
+        return f"custom_surrogate({getattr(self.function, '__name__', repr(self.function))})"
+
+    def __call__(self, u: Tensor) -> Tensor:
+        return _CustomSpike.apply(u, self.function)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def custom_surrogate(custom_surrogate_function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> CustomSurrogate:
+    """A surrogate from a function that maps the gradient of the spikes to that of the membrane, as snnTorch's.
+
+    Args:
+        custom_surrogate_function: `f(u, grad, spk)` of u = mem - threshold, the incoming gradient and the spikes, of
+            one shape; returns d loss / d u.
+
+    Returns: a value for `spike_grad=`. It runs on the reference backend; `define` makes one that is compiled.
+
+    Source: snnTorch 1.0.
+    """
+    return CustomSurrogate(custom_surrogate_function)
+
+
 BUILTIN: tuple[SurrogateFactory, ...] = (
     atan,
     fast_sigmoid,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from typing import Any, Callable
 
@@ -52,6 +53,7 @@ STEPWISE: dict[str, Callable[[], nn.Module]] = {
     "lapicque_circuit": lambda: snntorch.Lapicque(R=4.0, C=0.5, time_step=0.5, reset_mechanism="zero"),
     "rleaky_linear": lambda: snntorch.RLeaky(0.9, linear_features=WIDTH, reset_mechanism="zero"),
     "rleaky_one": lambda: snntorch.RLeaky(0.9, all_to_all=False, V=PER_NEURON.clone()),
+    "rleaky_fixed": lambda: snntorch.RLeaky(0.9, all_to_all=False, V=0.5, learn_recurrent=False),
     "rsynaptic_linear": lambda: snntorch.RSynaptic(0.5, 0.9, linear_features=WIDTH, learn_alpha=True),
     "slstm": lambda: snntorch.SLSTM(WIDTH, WIDTH, threshold=0.05, reset_mechanism="subtract"),
     "delta": lambda: snntorch.DeltaLeaky(0.5, beta=1.1, learn_beta=True),
@@ -355,6 +357,23 @@ def test_convert_surrogate__factory_of_snntorch__is_recovered_with_its_parameter
         fn(u).sum().backward()
         gradients.append(u.grad)
     torch.testing.assert_close(*gradients)
+
+
+def half_of_the_spikes(u: Tensor, grad: Tensor, spk: Tensor) -> Tensor:
+    return 0.5 * grad * spk / (1 + u.abs())
+
+
+def test_convert_surrogate__custom_surrogate__keeps_the_function_and_its_gradient() -> None:
+    theirs = their_surrogate.custom_surrogate(half_of_the_spikes)
+    ours = convert_surrogate(theirs)
+    assert ours == surrogate.custom_surrogate(half_of_the_spikes)
+    assert pickle.loads(pickle.dumps(ours)) == ours
+    gradients = []
+    for fn in (ours, theirs):
+        u = torch.linspace(-1.5, 1.5, 31, requires_grad=True)
+        fn(u).sum().backward()
+        gradients.append(u.grad)
+    assert torch.equal(*gradients)
 
 
 def test_convert_surrogate__apply_of_an_autograd_function__is_recovered() -> None:

@@ -765,5 +765,11 @@ def test_snntorch_table__every_row__names_tests_that_exist():
         for name in re.findall(r"def (test_\w+)", path.read_text())
     }
     assert len(written) > 50 and written <= defined, written - defined
-    rows = [line for line in (project / "docs" / "snntorch.md").read_text().splitlines() if line.startswith("| ")]
-    assert all("test_" in row for row in rows if not row.startswith("| snnTorch"))
+    table = ""
+    for line in (project / "docs" / "snntorch.md").read_text().splitlines():
+        if not line.startswith("| "):
+            table = ""
+        elif not table:
+            table = line
+        elif table.startswith("| snnTorch"):
+            assert "test_" in line, line

@@ -171,7 +171,8 @@ def test_cache__cannot_be_written__prebuilt_ops_run_new_codelets_too(sdk: dict[s
     )
     done = python(code, {**sdk, "SNN_IPU_CACHE_DIR": str(folder)})
     assert "loss" in done.stdout, done.stderr
-    assert not [p for p in folder.iterdir() if p.suffix == ".cpp"]
+    # Sources of CPU kernels, with longer names, may lie here as well.
+    assert not [p for p in folder.iterdir() if p.suffix == ".cpp" and len(p.stem) == 16]
 
 
 def test_custom_ops__of_the_package__are_those_of_the_repository() -> None:

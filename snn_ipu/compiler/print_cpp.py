@@ -81,7 +81,7 @@ class _Printer(StepPrinter):
         outer, self.lines = self.lines, []
         self.uniforms(outputs)
         for state in program.states:
-            self.put(f"S s_{state}[BLOCK];")
+            self.put(f"alignas(64) S s_{state}[BLOCK];")
             self.put(f"fill(s_{state}, {self.buffer('state:' + state)}, m0, n);")
         self.put("for (int64_t t = 0; t < T; ++t) {")
         self.put("const X* __restrict const x = b_x + t * x_step + m0;")
@@ -162,13 +162,13 @@ class _Printer(StepPrinter):
         if not self.layout.static:
             self.put("alignas(64) X scratch[BLOCK];")
         for state in program.states:
-            self.put(f"S g_{state}[BLOCK];")
+            self.put(f"alignas(64) S g_{state}[BLOCK];")
             self.put(f"fill(g_{state}, {self.buffer('grad_final:' + state)}, m0, n);")
         if self.layout.static:
-            self.put("S g_x[BLOCK];")
+            self.put("alignas(64) S g_x[BLOCK];")
             self.put("fill<S>(g_x, nullptr, 0, n);")
         for index in adjoint.uniform:
-            self.put(f"S acc{index}[BLOCK];")
+            self.put(f"alignas(64) S acc{index}[BLOCK];")
             self.put(f"fill<S>(acc{index}, nullptr, 0, n);")
         self.put("for (int64_t t = T - 1; t >= 0; --t) {")
         self.states_before(plan)
@@ -232,7 +232,7 @@ class _Printer(StepPrinter):
                 first = f"{initial} ? {initial} + m0 : zeros<S>()"
                 self.put(f"const S* __restrict const before_{state} = t > 0 ? {kept} + (t - 1) * M + m0 : {first};")
                 continue
-            self.put(f"S before_{state}[BLOCK];")
+            self.put(f"alignas(64) S before_{state}[BLOCK];")
             self.put("if (t > 0) {")
             if plan.needs_x:
                 self.put("const X* __restrict const x = b_x + (t - 1) * x_step + m0;")

@@ -25,7 +25,8 @@ class OneToOne(nn.Module):
         if isinstance(V, nn.Parameter):
             self.V = V
         else:
-            self.register_buffer("V", V)
+            # in the state_dict once, as the neuron's own V
+            self.register_buffer("V", V, persistent=False)
 
     def forward(self, spk: Tensor) -> Tensor:
         return spk * self.V
