@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import pickle
+import random
 from typing import Any, Callable, TypeVar
 
+import numpy as np
 import torch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 HAS_OPERATORS = hasattr(torch.library, "custom_op")
+
+
+def random_state() -> tuple[Any, ...]:
+    """The state of every generator that a function may draw from; equal before and after where it draws nothing."""
+    state, drawn = torch.random.get_rng_state(), np.random.get_state(legacy=False)
+    # Read by address: an operation on the tensor would be recorded where torch.compile traces.
+    return ctypes.string_at(state.data_ptr(), state.numel()), random.getstate(), pickle.dumps(drawn)
 
 
 def is_compiling() -> bool:

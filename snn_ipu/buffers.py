@@ -158,9 +158,9 @@ def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> T
         count *= size
     nbytes = count * torch.finfo(dtype).bits // 8
     if nbytes < _SMALL or _pool.limit == 0:
-        return torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype)
+        return torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="cpu")
     storage = torch.frombuffer(_pool.take(nbytes), dtype=dtype).untyped_storage()
-    return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape), tuple(strides))
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, tuple(shape), tuple(strides))
 
 
 def stats() -> Stats:

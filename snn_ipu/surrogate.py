@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import math
 import threading
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ from .errors import TraceError
 Expression = Callable[..., Tensor]
 
 
+_serials = itertools.count()
+
+
 class SurrogateFactory:
     """Makes `Surrogate` values; what `define` leaves in place of the decorated expression."""
 
@@ -30,6 +34,8 @@ class SurrogateFactory:
         self.expression = expression
         self.primitive = primitive
         self.defaults = defaults
+        # Tells surrogates of one name apart; text, because torch.compile guards text by its value.
+        self.serial = f"{expression.__qualname__} {next(_serials)}"
         self.__name__ = expression.__name__
         self.__qualname__ = expression.__qualname__
         self.__module__ = expression.__module__

@@ -69,6 +69,10 @@ class TrainingModel(_Model):
         self.optimizer.step()
         return map_nested(lambda v: v.detach() if isinstance(v, Tensor) else v, out), loss.detach()
 
+    def sync(self) -> bool:
+        """Bring the weights back to the network; here they never left it. Returns whether anything was brought."""
+        return False
+
 
 class InferenceModel(_Model):
     """Made by `inference_model`."""

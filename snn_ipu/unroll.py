@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple
 
 from torch import Tensor, fx, nn
 
+from ._compat import random_state
 from .errors import ShapeError, TraceError, UnsupportedError
 from .neurons.base import SpikingNeuron, State
 
@@ -107,6 +108,9 @@ def _structure(net: nn.Module) -> list[Any]:
         if not isinstance(m, SpikingNeuron) and m._modules:
             simple = (bool, int, float, str, type(None))
             structure += [(k, v) for k, v in vars(m).items() if isinstance(v, simple)]
+            containers = (tuple, list, dict)
+            structure += [(k, repr(v)) for k, v in vars(m).items() if isinstance(v, containers) and k[:1] != "_"]
+            structure.append(id(vars(m).get("forward")))
     return structure
 
 
@@ -119,6 +123,7 @@ def _trace(net: nn.Module) -> fx.Graph:
         graph = fx.Graph()
         graph.output(graph.call_module("", (graph.placeholder("x"),)))
     else:
+        before = random_state()
         try:
             graph = _LayerTracer().trace(net)
         except (fx.proxy.TraceError, TypeError, RuntimeError) as error:
@@ -127,6 +132,11 @@ def _trace(net: nn.Module) -> fx.Graph:
                 "frame to one frame without Python control flow on tensors. Write the loop over time by hand, or move "
                 "the control flow into a module of its own that holds no neuron."
             ) from error
+        if random_state() != before:
+            raise TraceError(
+                f"unroll({type(net).__name__}): its forward decides by random numbers, which would be drawn once for "
+                "good; expected layers such as nn.Dropout. Move the random part into a module that holds no neuron."
+            )
     _graphs[net] = (structure, graph)
     return graph
 
@@ -155,7 +165,7 @@ class _Run:
         if path in self.final:
             raise TraceError(
                 f"unroll: the neuron {path!r} is called twice in one step; expected once, since both calls would share "
-                "one state. Use two neurons, or write the loop over time by hand."
+                "one state. Use two neurons; a forward that loops over time itself is called as net(x), without unroll."
             )
         if any(s is not None for s in (*states, *named.values())):
             raise TraceError(
@@ -325,8 +335,9 @@ def unroll(
     Returns: `(out, state)`: what forward returns with a leading time axis [T, B, ...], and each neuron's final states
         by its path.
 
-    Raises: ShapeError where time is missing or shapes do not fit; TraceError for a forward that cannot be traced, calls
-        a neuron twice, or mixes samples of the batch; ValueError for states of a path that is no neuron.
+    Raises: ShapeError where time is missing or shapes do not fit; TraceError for a forward that cannot be traced, draws
+        random numbers, calls a neuron twice, has hooks on neurons, or, as far as shapes show, mixes samples of the
+        batch; ValueError for states of a path that is no neuron.
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"unroll({net!r}, x): expected a torch.nn.Module. Wrap the function in one.")
@@ -340,6 +351,12 @@ def unroll(
             "num_steps=. Add the missing dimensions."
         )
     run = _Run(net, x, num_steps, state or {})
+    for path, m in run.modules.items():
+        if (m._forward_hooks or m._forward_pre_hooks) and _holds_neurons(m):
+            raise TraceError(
+                f"unroll: {path!r} holds neurons and has forward hooks, which expect one step at a time; expected "
+                "hooks on layers without neurons. Remove them, or run net(x) step by step."
+            )
     for path in run.given:
         if not isinstance(run.modules.get(path), SpikingNeuron):
             neurons = [n for n, m in run.modules.items() if isinstance(m, SpikingNeuron)]

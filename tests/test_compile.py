@@ -169,3 +169,37 @@ def test_vmap__cpu_backend_asked_for__is_refused_with_the_reason():
     lif = snn.Leaky(0.9, backend="cpu")
     with pytest.raises(snn.errors.UnsupportedError, match="vmap"):
         torch.func.vmap(lambda x: lif.sequence(x)[0])(torch.randn(3, 4, 2, 5))
+
+
+def _input_grad(call, x):
+    x = x.clone().requires_grad_()
+    call(x)[0].sum().backward()
+    return x.grad
+
+
+def test_compile__surrogates_of_one_name_and_other_bodies__keep_their_own_gradients():
+    torch._dynamo.reset()
+
+    def make(scale):
+        @snn.surrogate.define(width=0.5)
+        def triangle(u, width):
+            return scale * torch.relu(1 - u.abs() / width)
+
+        return snn.Leaky(0.9, spike_grad=triangle())
+
+    x = torch.randn(4, 3, 6)
+    neurons = make(1.0), make(10.0)
+    compiled = [torch.compile(n.sequence, backend="aot_eager") for n in neurons]
+    for _ in range(2):
+        for neuron, call in zip(neurons, compiled):
+            torch.testing.assert_close(_input_grad(call, x), _input_grad(neuron.sequence, x))
+
+
+def test_compile__surrogate_changed_afterwards__is_the_one_that_runs():
+    torch._dynamo.reset()
+    lif = snn.Leaky(0.9, spike_grad=snn.surrogate.fast_sigmoid(slope=5))
+    call = torch.compile(lif.sequence, backend="aot_eager", fullgraph=True)
+    x = torch.randn(4, 3, 6)
+    for spike_grad in (lif.spike_grad, snn.surrogate.fast_sigmoid(slope=50), snn.surrogate.atan()):
+        lif.spike_grad = spike_grad
+        torch.testing.assert_close(_input_grad(call, x), _input_grad(lif.sequence, x))

@@ -22,6 +22,7 @@ from snn_ipu.compiler.adjoint import differentiate
 from snn_ipu.compiler.plan import Plan, plan
 from snn_ipu.compiler.program import Graph
 from snn_ipu.compiler.trace import ALLOWED, trace
+from snn_ipu.errors import TraceError
 
 STE = snn.surrogate.straight_through_estimator()
 OUTSIDE = torch.tensor([1.0, 2.0, 3.0])
@@ -648,3 +649,35 @@ def test_conversion__of_a_spike_argument__keeps_its_sign(call: Call, name: str) 
     plain = call(f"load_{name}", call(f"store_{name}", v, np.uint16), np.float32)
     np.testing.assert_array_equal(np.sign(got), np.sign(v))
     np.testing.assert_array_equal(got[plain != 0], plain[plain != 0])
+
+
+def test_trace__step_that_draws_random_numbers__is_refused() -> None:
+    def noisy(x: Any, mem: Any) -> Any:
+        mem = mem + x + torch.randn(())
+        return snn.spike(mem - 1), mem
+
+    with pytest.raises(TraceError, match="random numbers"):
+        trace(noisy, ("mem",), (), {}, snn.surrogate.atan())
+
+
+@pytest.mark.parametrize("bits", [lambda x: (x > 0) * 3 & 2, lambda x: ~((x > 0) * 1), lambda x: (x > 0) + 1 | (x > 1)])
+def test_trace__bits_of_numbers__are_refused(bits: Any) -> None:
+    def step(x: Any, mem: Any) -> Any:
+        mem = mem + x + bits(x)
+        return snn.spike(mem - 1), mem
+
+    with pytest.raises(TraceError, match="bits of numbers"):
+        trace(step, ("mem",), (), {}, snn.surrogate.atan())
+
+
+def test_kernel__negative_view_and_foreign_default_device__equal_the_reference() -> None:
+    x = torch.randn(5, 3, 4)
+    expected = snn.Leaky(0.9, backend="reference").sequence(-x)[0]
+    lif = snn.Leaky(0.9, backend="cpu")
+    negated = torch._neg_view(x)
+    torch.set_default_device("meta")
+    try:
+        spk = lif.sequence(negated)[0]
+    finally:
+        torch.set_default_device(None)
+    assert torch.equal(spk, expected)

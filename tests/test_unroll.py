@@ -599,3 +599,39 @@ def test_unroll__neuron_fed_by_weights_alone__asks_for_num_steps() -> None:
     with pytest.raises(ShapeError, match=r"'lif'.*num_steps"):
         snn.unroll(net, inputs(STEPS, BATCH, 6))
     assert snn.unroll(net, inputs(BATCH, 6), 3)[0].shape == (3, BATCH, 6)
+
+
+def test_unroll__forward_that_decides_by_random_numbers__is_refused() -> None:
+    class Random(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lif = snn.Leaky(0.9)
+
+        def forward(self, x: Tensor) -> Any:
+            return self.lif(x * 2 if torch.rand(()).item() < 2 else x)[0]
+
+    with pytest.raises(TraceError, match="random numbers"):
+        snn.unroll(Random(), torch.rand(3, 2, 4))
+
+
+def test_unroll__attribute_in_a_tuple_changed__is_used() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = (1.0, 2.0)
+            self.lif = snn.Leaky(0.9)
+
+        def forward(self, x: Tensor) -> Any:
+            return self.lif(x * self.scale[0])[1]
+
+    net, x = Scaled(), torch.rand(3, 2, 4) / 8
+    first = snn.unroll(net, x)[0]
+    net.scale = (3.0, 2.0)
+    torch.testing.assert_close(snn.unroll(net, x)[0], 3 * first)
+
+
+def test_unroll__hook_on_a_neuron__is_refused() -> None:
+    net = nn.Sequential(nn.Linear(4, 3), snn.Leaky(0.9))
+    net[1].register_forward_hook(lambda m, i, o: o)
+    with pytest.raises(TraceError, match="forward hooks"):
+        snn.unroll(net, torch.rand(3, 2, 4))

@@ -160,7 +160,7 @@ def obstacle(call: Call) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def spike_params(surrogate: Surrogate, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    return tuple(torch.tensor(value, dtype=dtype) for _, value in surrogate.params)
+    return tuple(torch.tensor(value, dtype=dtype, device="cpu") for _, value in surrogate.params)
 
 
 class Signature(NamedTuple):

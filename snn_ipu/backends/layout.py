@@ -51,6 +51,7 @@ def same_layout(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> boo
 
 def arrange(t: Tensor, strides: Strides, dtype: torch.dtype | None = None) -> Tensor:
     """The tensor itself where it has these strides and this dtype, else a copy that has."""
+    t = t.resolve_neg()
     dtype = t.dtype if dtype is None else dtype
     if t.dtype == dtype and same_layout(t.shape, t.stride(), strides):
         return t
@@ -62,6 +63,7 @@ def arrange_over_time(t: Tensor, strides: Strides) -> tuple[Tensor, int]:
 
     A time stride of 0, as `expand` and the backward of `sum` produce, costs one frame, not T of them.
     """
+    t = t.resolve_neg()
     if same_layout(t.shape[1:], t.stride()[1:], strides):
         return t, t.stride(0)
     if t.shape[0] > 0 and t.stride(0) == 0:

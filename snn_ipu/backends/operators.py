@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from .._compat import HAS_OPERATORS
-from ..compiler.print_cpp import print_kernel
 from ..compiler.printing import Layout
-from ..compiler.trace import trace
 from ..errors import BackendMissingError
 from ..surrogate import SpikeGrad, Surrogate
 from . import cache, cpu
@@ -48,8 +46,8 @@ def register(
         return ""
     if cpu.untraceable(fn, states, params, flags, surrogate.form) is not None:
         return ""
-    program = trace(fn, states, params, dict(flags), surrogate)
-    content = cache.content_key(print_kernel(program, Layout("float32")).source, repr(surrogate))
+    kernel = cpu.Variant(fn, states, params, flags, surrogate.form, Layout("float32", training=True), params).kernel()
+    content = cache.content_key(kernel.source, repr(surrogate.params))
     name = f"{fn.__name__}-{content}"
     _forms[name] = Form(fn, states, params, flags, surrogate)
     return name

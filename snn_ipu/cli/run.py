@@ -195,8 +195,7 @@ class Run:
         return round(float(accuracy_rate(spk, y.to(spk.device), **self.pooling)) * len(y))
 
     def _save(self) -> None:
-        if isinstance(self.train_step, IpuTrainingModel):
-            self.train_step.sync()
+        self.train_step.sync()
         checkpoint.save(
             self.folder.checkpoint,
             self.net,

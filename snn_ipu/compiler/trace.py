@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 import torch
 from torch import fx
 
+from .._compat import random_state
 from ..errors import TraceError
 from ..surrogate import Expression, Surrogate, spike
 from .program import BOOL_OPS, REAL_OPS, Graph, Program
@@ -75,6 +76,16 @@ def _logical(op: str) -> Lowering:
     return lambda to, *args: to.graph.add(op, *(to.truth(a) for a in args))
 
 
+def _bitwise(op: str) -> Lowering:
+    def lower(to: _Lower, *args: Value) -> int:
+        for a in args:
+            if not isinstance(a, bool) and not to.graph.nodes[to.node(a)].is_bool:
+                raise TypeError("bits of numbers; expected comparisons. Use torch.where or torch.logical_and")
+        return to.graph.add(op, *(to.truth(a) for a in args))
+
+    return lower
+
+
 def _pow(to: _Lower, base: Value, exponent: Value) -> int:
     b, e = to.real(base), to.real(exponent)
     value = to.graph.constant(e)
@@ -130,6 +141,8 @@ def _to_real(to: _Lower, u: Value, *targets: Any, **keywords: Any) -> int:
     for dtype in (*targets, *keywords.values()):
         if isinstance(dtype, torch.dtype) and dtype not in (torch.float32, torch.float64):
             raise TypeError(f"a cast to {dtype} would round")
+        if isinstance(dtype, _Index) and to.graph.nodes[dtype.index].is_bool:
+            raise TypeError("a cast to the type of a comparison would round")
     return to.real(u)
 
 
@@ -184,9 +197,12 @@ _TABLE: dict[str, tuple[Lowering, tuple[str, ...]]] = {
     "<=": (_plain("le"), ("le", "less_equal")),
     "==": (_plain("eq"), ("eq",)),
     "!=": (_plain("ne"), ("ne", "not_equal")),
-    "&": (_logical("and"), ("and_", "logical_and", "bitwise_and", "__and__")),
-    "|": (_logical("or"), ("or_", "logical_or", "bitwise_or", "__or__")),
-    "~": (_logical("not"), ("invert", "logical_not", "bitwise_not", "__invert__")),
+    "&": (_bitwise("and"), ("and_", "bitwise_and", "__and__")),
+    "|": (_bitwise("or"), ("or_", "bitwise_or", "__or__")),
+    "~": (_bitwise("not"), ("invert", "bitwise_not", "__invert__")),
+    "logical_and": (_logical("and"), ("logical_and",)),
+    "logical_or": (_logical("or"), ("logical_or",)),
+    "logical_not": (_logical("not"), ("logical_not",)),
     "where": (_where, ("where",)),
     "clamp": (_clamp, ("clamp", "clip")),
     "clamp_min": (lambda to, u, min: _clamp(to, u, min=min), ("clamp_min",)),
@@ -288,6 +304,7 @@ def _record(
     def proxy(name: str) -> Any:
         return fx.Proxy(recorded.placeholder(name), tracer)
 
+    before = random_state()
     try:
         with torch.enable_grad():
             out = fn(*(proxy(a) for a in args), **{k: proxy(v) for k, v in kwargs.items()}, **flags)
@@ -297,6 +314,11 @@ def _record(
         line = _user_line(reversed(list(traceback.walk_tb(error.__traceback__))))
         remedy = "" if isinstance(error, TraceError) else f" Allowed: {ALLOWED}. Or run it with backend='reference'."
         raise TraceError(f"{subject} at {line}: {str(error).rstrip('.')}.{remedy}") from error
+    if random_state() != before:
+        raise TraceError(
+            f"{subject} draws random numbers, which a kernel would draw once for all steps; expected arithmetic on its "
+            "arguments. Add the noise to x, or run it with backend='reference'."
+        )
     return tracer, out
 
 

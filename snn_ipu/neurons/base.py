@@ -198,13 +198,13 @@ class SpikingNeuron(nn.Module):
             self.spike_grad,
             start=self.initial,
             backend=self.backend,
-            operator=self.operator() if is_compiling() else "",
+            operator=self.operator(*_seen(self.spike_grad)) if is_compiling() else "",
             **how,
         )
 
     @constant_result
-    def operator(self) -> str:
-        """The name that this neuron has in graphs of torch.compile and torch.export."""
+    def operator(self, *seen: Any) -> str:
+        """The name that this neuron has in graphs of torch.compile and torch.export; `seen` asks for a new graph."""
         return register(
             type(self).step, self.state_names, self._param_names, tuple(self.flags().items()), self.spike_grad
         )
@@ -244,6 +244,13 @@ class SpikingNeuron(nn.Module):
         parts += [f"spike_grad={grad}"]
         parts += [f"{name}={value!r}" for name, value in self.flags().items()]
         return ", ".join([*parts, f"backend={self.backend!r}"])
+
+
+def _seen(spike_grad: SpikeGrad) -> tuple[Any, ...]:
+    """What torch.compile has to read, so that it makes a new graph for another surrogate."""
+    if not isinstance(spike_grad, Surrogate):
+        return ()
+    return (spike_grad.factory.serial, *(value for _, value in spike_grad.params))
 
 
 def _keyword_only(step: Callable[..., Any], states: Sequence[str]) -> dict[str, float]:

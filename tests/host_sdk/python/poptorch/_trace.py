@@ -284,8 +284,10 @@ class Tape:
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         flat = tree_flatten((args, kwargs))[0]
         device = kwargs.get("device")
-        to_ipu = device is not None and torch.device(device).type == "ipu"
         tensors = [t for t in flat if isinstance(t, torch.Tensor)]
+        # torch 2.0 names the device that it holds a model's tensor on where ones_like and the like are given none.
+        inherited = device == torch.device("meta") and any(isinstance(t, IpuTensor) for t in tensors)
+        to_ipu = inherited or (device is not None and torch.device(device).type == "ipu")
         if not to_ipu and not any(isinstance(t, IpuTensor) or id(t) in self.known for t in tensors):
             return func(*args, **kwargs)
         name = func._schema.name
