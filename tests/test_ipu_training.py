@@ -69,6 +69,7 @@ def test_training__population_outputs_and_adamw__losses_are_those_of_the_cpu(nam
     assert seen["cpu"][0][1] != seen["cpu"][2][1]
 
 
+@pytest.mark.skipif(not hasattr(torch, "compiler"), reason="torch 2.0 has no half products on the CPU to compare with")
 @pytest.mark.parametrize("name", NETS)
 def test_training__half_with_loss_scaling__losses_are_those_of_the_cpu(name: str, images: Any) -> None:
     x, y = images

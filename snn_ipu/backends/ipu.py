@@ -337,7 +337,7 @@ def poptorch_optimizer(optimizer: Optimizer, options: Options) -> Any:
     made = getattr(poptorch().optim, name)(groups, **defaults, **types)
     moments = optimizer.state.get(_MOMENTS)  # type: ignore[call-overload]
     if moments is not None:
-        made.set_state_dict({**made.state_dict(), **moments})
+        made.set_state_dict({**made.state_dict(), **{k: v for k, v in moments.items() if k != "step"}})
     return made
 
 
@@ -345,7 +345,8 @@ def keep_moments(source: Any, optimizer: Optimizer) -> None:
     """Put PopART's state of an optimizer into torch's, whose `state_dict` carries it to `poptorch_optimizer`."""
     state = {key: value for key, value in source.state_dict().items() if key in ("ipu_state", "ipu_param")}
     if state.get("ipu_state") is not None:
-        optimizer.state[_MOMENTS] = state  # type: ignore[index]
+        # Optimizers of torch 2.0 read the step of every state that they load.
+        optimizer.state[_MOMENTS] = {"step": torch.zeros(()), **state}  # type: ignore[index]
 
 
 def copy_settings(source: Optimizer, target: Any) -> bool:
