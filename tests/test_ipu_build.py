@@ -29,7 +29,7 @@ print("loss", float(step(torch.ones(2, 3), torch.ones(2, 2))[1]))
 # The same on an IPU, in the same process.
 REFUSED = """
 try:
-    snn.training_model(net, torch.nn.functional.mse_loss, torch.optim.SGD(net.parameters()), device="ipu")
+    snn.training_model(net, torch.nn.functional.mse_loss, torch.optim.SGD(net.parameters(), lr=0.1), device="ipu")
 except snn.errors.BackendMissingError as error:
     print("refused", error)
 """
