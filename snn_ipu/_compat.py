@@ -13,6 +13,8 @@ import torch
 F = TypeVar("F", bound=Callable[..., Any])
 
 HAS_OPERATORS = hasattr(torch.library, "custom_op")
+# Adam, AdamW and SGD as one kernel on the CPU came in torch 2.4, as registered operators did.
+HAS_FUSED_OPTIMIZERS = HAS_OPERATORS
 
 
 def random_state() -> tuple[Any, ...]:

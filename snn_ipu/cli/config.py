@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import functional, models, surrogate
+from .._compat import HAS_FUSED_OPTIMIZERS
 from ..data import Dataset
 from ..errors import CheckpointError, UnsupportedError
 from ..neurons import SpikingNeuron
@@ -166,4 +167,4 @@ def build_loss(config: TrainConfig, data: Dataset) -> Loss:
 
 
 def build_optimizer(config: TrainConfig, net: nn.Module) -> torch.optim.Optimizer:
-    return OPTIMIZERS[config.optimizer](net.parameters(), lr=config.lr)
+    return OPTIMIZERS[config.optimizer](net.parameters(), lr=config.lr, fused=HAS_FUSED_OPTIMIZERS)
