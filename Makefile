@@ -14,7 +14,7 @@ $(BIN)/snn-ipu: pyproject.toml
 	touch $@
 
 $(VENV)/dev: $(BIN)/snn-ipu
-	$(BIN)/pip install --quiet --editable .[$(EXTRAS)]
+	$(BIN)/pip install --quiet $(TORCH) --editable .[$(EXTRAS)]
 	touch $@
 
 demo: $(BIN)/snn-ipu  ## train a spiking network on 6,000 real images; pictures land in runs/demo
@@ -36,7 +36,7 @@ format: $(VENV)/dev
 	$(BIN)/clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.h')
 
 bench: $(VENV)/dev  ## speed and memory beside the peers that are installed
-	$(BIN)/pip install --quiet --editable .[bench]
+	$(BIN)/pip install --quiet $(TORCH) --editable .[bench]
 	$(BIN)/python -m benchmarks
 
 clean:

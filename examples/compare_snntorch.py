@@ -28,8 +28,6 @@ def dense():
         nn.Flatten(),
         nn.Linear(784, 1000),
         snntorch.Leaky(**neuron),
-        nn.Linear(1000, 1000),
-        snntorch.Leaky(**neuron),
         nn.Linear(1000, 10),
         snntorch.Leaky(**neuron),
     )

@@ -6,9 +6,10 @@ import operator
 import weakref
 from typing import Any, Callable, Dict, Mapping, NamedTuple
 
+import torch
 from torch import Tensor, fx, nn
 
-from ._compat import random_state
+from ._compat import in_transform, random_state
 from .errors import ShapeError, TraceError, UnsupportedError
 from .neurons.base import SpikingNeuron, State
 
@@ -141,6 +142,22 @@ def _trace(net: nn.Module) -> fx.Graph:
     return graph
 
 
+def _takes_any_layout(function: Any) -> bool:
+    """Whether a module or function is torch's own through and through; others may use view, which wants one layout."""
+    parts = function.modules() if isinstance(function, nn.Module) else [function]
+    homes = [getattr(type(p) if isinstance(p, nn.Module) else p, "__module__", None) or "" for p in parts]
+    return all(home.split(".")[0] in ("torch", "_operator") for home in homes)
+
+
+def _convolves(function: Any) -> bool:
+    return isinstance(function, nn.Module) and any(isinstance(m, nn.Conv2d) for m in function.modules())
+
+
+def _channels_last(frames: Tensor) -> Tensor:
+    """The same images [N, C, H, W] with the channels of a pixel side by side."""
+    return frames if frames.stride(1) == 1 else frames.clone(memory_format=torch.channels_last)
+
+
 def _called(node: fx.Node) -> str:
     name: str = getattr(node.target, "__name__", str(node.target))
     return name
@@ -157,6 +174,9 @@ class _Run:
         self.modules = dict(net.named_modules())
         self.given = state
         self.final: States = {}
+        # Convolutions on a CPU are faster on channels-last images, and neurons and pooling keep the layout.
+        self.may_relay = x.device.type == "cpu" and not in_transform()
+        self.relaid = False
 
     def over_time(self, frames: Tensor) -> Tensor:
         return frames.reshape(self.steps, self.batch, *frames.shape[1:])
@@ -239,6 +259,15 @@ class _Run:
 
         return _wrap(map_nested(check, out), varies=True)
 
+    def laid_out(self, frames: Tensor, function: Callable[..., Any]) -> Tensor:
+        """Frames in the memory layout that suits a function."""
+        if not _takes_any_layout(function):
+            return frames.contiguous() if self.relaid else frames
+        if self.may_relay and frames.dim() == 4 and _convolves(function):
+            self.relaid = True
+            return _channels_last(frames)
+        return frames
+
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any, varies: bool) -> Any:
         """Call a function on one frame, or on all T * B frames."""
 
@@ -247,7 +276,7 @@ class _Run:
                 return value.all if varies else value.one
             if not isinstance(value, _Value):
                 return value
-            frames = value.frames
+            frames = self.laid_out(value.frames, function)
             if varies and not value.varies and frames.dim() > 0 and frames.shape[0] == self.batch:
                 return frames.expand(self.steps, *frames.shape).flatten(0, 1)
             return frames
@@ -373,7 +402,8 @@ def unroll(
         if isinstance(value, _Size):
             return value.one
         if isinstance(value, _Value) and value.varies:
-            return run.over_time(value.frames)
+            frames = value.frames.contiguous() if run.relaid else value.frames
+            return run.over_time(frames)
         value = value.frames if isinstance(value, _Value) else value
         return value.expand(run.steps, *value.shape) if isinstance(value, Tensor) else value
 

@@ -635,3 +635,50 @@ def test_unroll__hook_on_a_neuron__is_refused() -> None:
     net[1].register_forward_hook(lambda m, i, o: o)
     with pytest.raises(TraceError, match="forward hooks"):
         snn.unroll(net, torch.rand(3, 2, 4))
+
+
+class _Viewing(nn.Module):
+    """Written by hand, with view, which asks for one memory layout."""
+
+    def forward(self, x):
+        return x.view(x.size(0), -1)
+
+
+@pytest.mark.parametrize("flatten", [_Viewing(), nn.Flatten(), nn.Sequential(nn.Identity(), _Viewing())])
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_layout_that_convolutions_run_in_does_not_show(flatten, static, channels):
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(channels, 4, 3),
+        snn.Leaky(0.9, threshold=0.2),
+        nn.Conv2d(4, 5, 3),
+        snn.Leaky(0.9, threshold=0.2),
+        flatten,
+        nn.Linear(20, 3),
+    ).double()
+    convolved = net[:4]
+    x = 4 * torch.rand(3, 2, channels, 6, 6, dtype=torch.float64)
+    x = x[0] if static else x
+    num_steps = 3 if static else None
+    frames = [x] * 3 if static else list(x)
+
+    def loop():
+        mem1, mem2 = net[1].reset_mem(), net[3].reset_mem()
+        for frame in frames:
+            spk, mem1 = net[1](net[0](frame), mem1)
+            spk, mem2 = net[3](net[2](spk), mem2)
+            yield spk
+
+    expected = torch.stack(list(loop()))
+    assert 0 < expected.mean() < 1
+    spk, state = snn.unroll(convolved, x, num_steps)
+    assert torch.equal(spk, expected)
+    assert spk.is_contiguous() and state["3"][0].shape == expected.shape[1:]
+
+    out, _ = snn.unroll(net, x, num_steps)
+    torch.testing.assert_close(out, torch.stack([net[5](s.flatten(1)) for s in expected]))
+    ours = torch.autograd.grad(out.square().sum(), list(net.parameters()))
+    by_hand = torch.stack([net[5](s.flatten(1)) for s in loop()])
+    for ours_grad, grad in zip(ours, torch.autograd.grad(by_hand.square().sum(), list(net.parameters()))):
+        torch.testing.assert_close(ours_grad, grad)
