@@ -10,7 +10,7 @@ import click
 
 from .. import errors
 
-COMMANDS = ("train", "info", "build")
+COMMANDS = ("train", "info", "build", "report")
 
 USER_ERRORS = tuple(
     error
