@@ -10,7 +10,7 @@ import click
 
 from .. import errors
 
-COMMANDS = ("train", "info", "build", "report")
+COMMANDS = ("train", "info", "build", "throughput", "population", "report")
 
 USER_ERRORS = tuple(
     error

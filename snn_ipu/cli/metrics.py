@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Dict, Union
+from typing import Any, Dict, Mapping, Union
 
 from ..errors import CheckpointError, RunError
 
@@ -36,7 +36,7 @@ class MetricsLog:
             )
         os.ftruncate(self._file, keep)
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Mapping[str, Any]) -> None:
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
         try:
             while line:
@@ -53,9 +53,7 @@ class MetricsLog:
         return os.fstat(self._file).st_size
 
     def _unwritable(self, error: OSError) -> RunError:
-        return RunError(
-            f"cannot write {self._path} ({error.strerror}). Free space or check permissions, then --resume."
-        )
+        return RunError(f"cannot write {self._path} ({error.strerror}). Free space or check permissions, then go on.")
 
     def __enter__(self) -> MetricsLog:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -88,4 +88,40 @@ class RunProgress:
 
     def line(self, text: str) -> None:
         self._last_line = time.monotonic()
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class SweepProgress:
+    """Shows a sweep of `total` points of work: a bar with time left on a terminal, a line for each everywhere."""
+
+    def __init__(self, console: Console, total: float) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=total)
+
+    def __enter__(self) -> SweepProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def skip(self, amount: float) -> None:
+        """So much was done in an earlier run and tells nothing about the time left."""
+        task = self._bar.tasks[0]
+        self._bar.update(self._task, total=(task.total or 0) - amount)
+
+    def begin(self, text: str) -> None:
+        self._bar.update(self._task, description=text)
+
+    def done(self, text: str, amount: float = 1) -> None:
+        self._bar.update(self._task, advance=amount)
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -41,11 +41,16 @@ class Result:
     epochs: int
 
 
+class LossError(RunError):
+    """The loss of a run is no finite number."""
+
+
 class Interrupted(Exception):
     """A signal stopped the run at a checkpoint."""
 
     def __init__(self, number: int, out: str) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}; continue with: snn-ipu train --out {out} --resume")
+        self.signal = signal.Signals(number).name
+        super().__init__(f"stopped by {self.signal}; continue with: snn-ipu train --out {out} --resume")
         self.number = number
 
 
@@ -141,7 +146,7 @@ class Run:
             out, loss = self.train_step(x.to(DTYPES[self.config.dtype]), y)
             value = float(loss)
             if not math.isfinite(value):
-                raise RunError(
+                raise LossError(
                     f"the loss became {value} in epoch {at.epoch + 1}, step {at.step + 1}. Start again with "
                     "a smaller --lr."
                 )

@@ -1,0 +1,173 @@
+"""Images per second by device, network and setting: every point in a process of its own, watched, and journaled."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from subprocess import PIPE
+from typing import Any, Iterable, Mapping, Sequence
+
+import torch
+
+from .. import ipu
+from ..backends import ipu as ipu_backend
+from ..cli.progress import SweepProgress
+from ..errors import BackendMissingError, UnsupportedError
+from . import machine
+from .journal import Journal
+from .points import DEVICES, NETWORKS, SWEEPS, Point, plan
+
+HOST_MODEL_NOTE = (
+    "No IPU was found: device ipu ran on a model of an IPU on the host. Its times say nothing about any IPU."
+)
+
+
+# Where memory runs out, Linux ends the worker first, in place of this process.
+_WORKER = """
+import pathlib, runpy
+score = pathlib.Path("/proc/self/oom_score_adj")
+if score.exists():
+    score.write_text("1000")
+runpy.run_module("snn_ipu.experiments.measure", run_name="__main__")
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How points are measured.
+
+    Attributes:
+        repeats: timed minibatches of a point; fewer, three at least, where they would take over `seconds`.
+        timeout: seconds after which a point is ended and recorded as such.
+        ipu_clock_ghz: turns an IPU's cycles into seconds.
+    """
+
+    repeats: int = 20
+    seconds: float = 10.0
+    timeout: float = 300.0
+    ipu_clock_ghz: float = 1.33
+
+
+def check_devices(devices: Iterable[str]) -> None:
+    """Raises: UnsupportedError for an unknown device, BackendMissingError for one that does not work here."""
+    for device in devices:
+        if device not in DEVICES:
+            raise UnsupportedError(f"--device {device}: expected one of {', '.join(DEVICES)}.")
+        if device.endswith("cuda") and not torch.cuda.is_available():
+            raise BackendMissingError(f"--device {device}: torch finds no CUDA device. Leave it out.")
+        if device.startswith("snntorch") and machine.installed("snntorch") is None:
+            raise BackendMissingError(f"--device {device}: snnTorch is not installed. Run pip install snntorch.")
+        if device == "ipu":
+            missing = ipu_backend.status()
+            if missing is not None:
+                raise BackendMissingError(f"--device ipu: {missing}. Leave it out.")
+
+
+def default_devices() -> list[str]:
+    """The fastest of this machine's devices, and snnTorch on the same where it is installed."""
+    own = "ipu" if ipu.hardware() else "cuda" if torch.cuda.is_available() else "cpu"
+    peer = "snntorch-cuda" if own == "cuda" else "snntorch-cpu"
+    return [own, peer] if machine.installed("snntorch") else [own]
+
+
+class Sweep:
+    """The points to measure in a folder, and those that the folder already holds.
+
+    Args: networks, sweeps, devices, names as in `points`; threads of the CPU; quick, the small plan; settings.
+
+    Raises: UnsupportedError for unknown names; BackendMissingError for a device that does not work here.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[str],
+        sweeps: Sequence[str],
+        devices: Sequence[str],
+        threads: int,
+        settings: Settings,
+        *,
+        quick: bool = False,
+    ) -> None:
+        for option, names, known in (("--network", networks, NETWORKS), ("--sweep", sweeps, tuple(SWEEPS))):
+            unknown = [name for name in names if name not in known]
+            if unknown:
+                raise UnsupportedError(f"{option} {unknown[0]}: expected one of {', '.join(known)}.")
+        check_devices(devices)
+        self.settings = settings
+        self.plan = plan(networks, sweeps, devices, threads, quick=quick)
+        self.options: dict[str, Any] = {
+            "network": list(networks),
+            "sweep": list(sweeps),
+            "device": list(devices),
+            "threads": threads,
+            "quick": quick,
+            **{name: value for name, value in vars(settings).items() if name != "timeout"},
+        }
+        self.notes = [HOST_MODEL_NOTE] if "ipu" in devices and not ipu.hardware() else []
+
+    def missing(self, results: Iterable[dict[str, Any]]) -> list[Point]:
+        """The points of the plan without a result, in order."""
+        done = {Point.from_json(record["config"]) for record in results}
+        return [point for point in self.plan if point not in done]
+
+    def run(self, folder: str, progress: SweepProgress) -> None:
+        """Measure what is missing in the folder.
+
+        Raises: RunError when the folder holds another sweep or cannot be written.
+        """
+        with Journal(folder, "throughput", self.options, self.notes) as journal:
+            points = self.missing(journal.results)
+            progress.skip(len(self.plan) - len(points))
+            for point in points:
+                progress.begin(str(point))
+                answer = watched(self._request(point), self.settings.timeout)
+                record = {"config": point.to_json(), "sweeps": self.plan[point], **answer}
+                journal.add(record)
+                progress.done(f"{point}: {_outcome(record)}")
+
+    def _request(self, point: Point) -> dict[str, Any]:
+        return {
+            "point": point.to_json(),
+            "repeats": self.settings.repeats,
+            "seconds": self.settings.seconds,
+            "shares": "shares" in self.plan[point],
+            "ipu_clock_ghz": self.settings.ipu_clock_ghz,
+        }
+
+
+def _outcome(record: Mapping[str, Any]) -> str:
+    if record["status"] == "ok":
+        return f"{record['images_per_second']:,.0f} images/s"
+    return f"{record['status']} ({record['reason']})"
+
+
+def watched(request: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """The answer of a process that measures a point, or how it ended without one."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _WORKER], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            out, errors = process.communicate(json.dumps(request), timeout=timeout)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            return {"status": "timeout", "reason": f"no result within {timeout:g} s"}
+        except BaseException:
+            _end(process)
+            raise
+    if process.returncode == -signal.SIGKILL:
+        return {"status": "out of memory", "reason": "ended by SIGKILL, as the system does where memory runs out"}
+    if process.returncode != 0:
+        last = (errors.strip().splitlines() or ["no message"])[-1]
+        return {"status": "failed", "reason": f"exit code {process.returncode}: {last}"}
+    answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return answer
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a process and all that it started."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
