@@ -78,11 +78,17 @@ def read_runs(folders: Sequence[str]) -> list[Run]:
     for folder, path in zip(folders, absolute):
         if absolute.count(path) > 1:
             raise RunError(f"snn-ipu report {' '.join(folders)}: {folder} is given twice. Name each run once.")
-    names = [os.path.basename(path) for path in absolute]
-    return [
-        _read_run(path, name if names.count(name) == 1 else folder)
-        for folder, path, name in zip(folders, absolute, names)
-    ]
+    return [_read_run(path, name) for path, name in zip(absolute, _names(absolute))]
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """The ends of different absolute paths, as short as they can be and differ."""
+    parts = [path.strip(os.sep).split(os.sep) for path in paths]
+    for length in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return list(paths)
 
 
 def _read_run(path: str, name: str) -> Run:

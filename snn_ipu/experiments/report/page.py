@@ -47,7 +47,7 @@ figcaption { color: #555; font-size: 0.9rem; }
 .table { overflow-x: auto; width: fit-content; max-width: 100%; margin: 0.75rem 0; border: 1px solid #ddd; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.6rem; text-align: left; vertical-align: top; white-space: nowrap; }
-td.wide { white-space: normal; min-width: 18rem; overflow-wrap: anywhere; }
+td.wide { white-space: pre-line; min-width: 18rem; overflow-wrap: anywhere; }
 th { background: #f3f3f3; font-weight: 600; }
 tr + tr td { border-top: 1px solid #eee; }
 .number { text-align: right; }
@@ -238,12 +238,12 @@ def _throughput(data: Throughput, pictures: dict[tuple[str, str], list[Picture]]
         )
     for view in views(data):
         parts.append(f"<h3>{escape(f'{view.network}: {variable(view)}')}</h3>")
-        parts += [_figure(picture) for picture in pictures.get((view.sweep, view.network), [])]
+        parts += [_figure(picture, picture.title) for picture in pictures.get((view.sweep, view.network), [])]
         parts.append(_view_table(view, data))
     labelled = share_points(data)
     if any("shares" in point.sweeps for point in data.points):
         parts.append("<h3>Time in neurons, synapses and the rest</h3>")
-        parts += [_figure(picture) for picture in pictures.get(("shares", ""), [])]
+        parts += [_figure(picture, picture.title) for picture in pictures.get(("shares", ""), [])]
         parts.append(_shares_table(labelled))
         without = [
             f"{point.config['network']}, {point.series}"
@@ -345,7 +345,7 @@ def _paper(data: Throughput) -> str:
     for network, text in paper.TWIN.items():
         rows.append((f"TFLOPS of the SNN against its non-spiking twin, {network}", text, _twin(data, network)))
     for network in data.networks:
-        rows.append((f"16-bit against float32, {network}", paper.HALF_PRECISION, _half(data, network)))
+        rows.append((f"speed in 16 bits against float32, {network}", paper.HALF_PRECISION, _half(data, network)))
     return "\n".join(
         (
             f"<p>Published in <em>{escape(paper.TITLE)}</em>. <strong>These ratios compare that paper's devices with "
@@ -385,7 +385,7 @@ def _half(data: Throughput, network: str) -> str:
 
 
 def _listed(texts: Sequence[str]) -> str:
-    return "; ".join(texts) or "not measured"
+    return "\n".join(texts) or "not measured"
 
 
 def _population(study: Study, pictures: Sequence[Picture]) -> str:
@@ -412,16 +412,16 @@ def _population(study: Study, pictures: Sequence[Picture]) -> str:
             for cell in incomplete
         )
         parts.append(f"<p>Cells without all seeds:</p><ul>{items}</ul>")
-    parts += [_figure(picture) for picture in pictures]
+    parts += [_figure(picture, picture.title) for picture in pictures]
     headers = (
         "neurons per class",
         "time steps",
         "seeds",
         "test accuracy",
         "time per epoch",
-        "accuracy to baseline cell",
+        "accuracy gained",
         "standard error",
-        "speed to baseline cell",
+        "speed",
         "supports the claim",
     )
     base = base_cell(study)
@@ -451,6 +451,9 @@ def _population(study: Study, pictures: Sequence[Picture]) -> str:
                 )
             )
     parts.append(_table(headers, rows, headers[:8]))
+    parts.append(
+        f"<p>Accuracy gained, its standard error and speed are relative to the baseline cell, {escape(base.name)}.</p>"
+    )
     return "\n".join(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Sequence
@@ -37,7 +38,7 @@ VARIABLE = {
     "steps": "time steps per image",
     "neuron": "neuron",
     "precision": "precision",
-    "twin": "network",
+    "twin": "SNN or non-spiking twin",
 }
 _DENSE_DEPTH = "neurons of the hidden layers"
 
@@ -67,6 +68,13 @@ class _Bar:
     length: float
     text: str
     error: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class _Look:
+    colour: str
+    hatch: str
+    marker: str
 
 
 def number(value: float) -> str:
@@ -190,6 +198,10 @@ def _legend(axes: Axes, handles: Sequence[Any], labels: Sequence[str], below: fl
     )
 
 
+def _wrapped(labels: Sequence[str]) -> list[str]:
+    return [textwrap.fill(label, 24) for label in labels]
+
+
 def _bars(view: View, data: Throughput) -> Picture:
     groups = [value_text(view.sweep, value) for value in view.values]
     bars = []
@@ -210,8 +222,9 @@ def _bars(view: View, data: Throughput) -> Picture:
     return Picture(f"{view.sweep}-{view.network}.png", figure, f"{title}. {_range_text(view)}", title)
 
 
-def _bar_look(place: int, variant: int) -> dict[str, Any]:
-    return {"facecolor": COLOURS[place % len(COLOURS)], "hatch": _HATCHES[(place + 3 * variant) % len(_HATCHES)]}
+def _bar_look(place: int, variant: int) -> _Look:
+    other = place + 3 * variant
+    return _Look(COLOURS[place % len(COLOURS)], _HATCHES[other % len(_HATCHES)], _MARKERS[other % len(_MARKERS)])
 
 
 def _tflops(view: View) -> Picture:
@@ -228,7 +241,7 @@ def _tflops(view: View) -> Picture:
                 row.append(_Bar(0.0, point.record["status"]))
         bars.append(row)
     kinds = [value_text("twin", value) for value in view.values]
-    looks = [{"facecolor": BLUE, "hatch": ""}, {"facecolor": ORANGE, "hatch": "///"}]
+    looks = [_Look(BLUE, "", "o"), _Look(ORANGE, "///", "s")]
     labels = [line.label for line in view.lines]
     figure = _grouped(labels, kinds, bars, looks, "synapse TFLOPS, forward and backward")
     title = f"{view.network}: TFLOPS of the SNN and its non-spiking twin"
@@ -243,36 +256,77 @@ def _grouped(
     groups: Sequence[str],
     labels: Sequence[str],
     bars: Sequence[Sequence[_Bar | None]],
-    looks: Sequence[dict[str, Any]],
+    looks: Sequence[_Look],
     unit: str,
 ) -> bytes:
+    """Bars in groups; markers on a logarithmic axis where the shortest bars could not be seen."""
     count = len(labels)
-    height = _ROW * (count + 0.8) * len(groups) + 0.9 + 0.2 * math.ceil(count / 2)
-    figure = Figure(figsize=(_WIDTH, max(height, 2.2)), dpi=_DPI, layout="constrained")
+    legend_height = 0.2 * math.ceil(count / 2)
+    height = max(_ROW * (count + 0.8) * len(groups), 1.0)
+    figure = Figure(figsize=(_WIDTH, height + 0.9 + legend_height), dpi=_DPI, layout="constrained")
     axes = figure.subplots()
-    handles = []
-    end = max((bar.length + bar.error[1] for row in bars for bar in row if bar), default=1.0) or 1.0
+    lengths = [bar.length for row in bars for bar in row if bar and bar.length > 0]
+    low, high = min(lengths), max(bar.length + bar.error[1] for row in bars for bar in row if bar)
+    wide = high > 30 * low
+    start = low / (high / low) ** 0.05 if wide else 0.0
+    axes.set_xlim(start, high * (high / low) ** 0.2 if wide else 1.16 * high)
+    if wide:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1,), numticks=6))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: number(x)))
+    handles: list[Any] = []
     for row, (look, members) in enumerate(zip(looks, bars)):
         for group, bar in enumerate(members):
             if bar is not None:
                 at = group * (count + 0.8) + row
-                error = [[bar.error[0]], [bar.error[1]]] if any(bar.error) else None
-                axes.barh(at, bar.length, height=0.9, xerr=error, edgecolor="white", linewidth=0, capsize=2, **look)
-                axes.text(bar.length + bar.error[1] + 0.012 * end, at, bar.text, va="center", fontsize=8.5)
-        handles.append(Patch(edgecolor="white", linewidth=0, **look))
-    axes.set_xlim(0, 1.16 * end)
+                _bar(axes, at, bar, look, wide)
+                end = max(bar.length + bar.error[1], start)
+                axes.annotate(
+                    bar.text,
+                    (end, at),
+                    (6, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=8.5,
+                    color="black" if bar.length > 0 else look.colour,
+                )
+        if wide:
+            handles.append(Line2D([], [], color=look.colour, marker=look.marker, markersize=7, linestyle="none"))
+        else:
+            handles.append(Patch(facecolor=look.colour, hatch=look.hatch, edgecolor="white", linewidth=0))
+    for group in range(1, len(groups)):
+        axes.axhline(group * (count + 0.8) - 0.9, color="#dddddd", linewidth=0.5)
     axes.set_yticks([group * (count + 0.8) + (count - 1) / 2 for group in range(len(groups))])
-    axes.set_yticklabels(groups)
+    axes.set_yticklabels(_wrapped(groups))
     axes.set_ylim(len(groups) * (count + 0.8) - 0.8 - 0.4, -0.6)
     axes.set_xlabel(unit)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: number(x)))
     quiet(axes)
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0)
-    below = -0.55 / max(height - 1.0 - 0.2 * math.ceil(count / 2), 0.8)
-    _legend(axes, handles, labels, below)
+    _legend(axes, handles, labels, -0.55 / height)
     return png(figure)
+
+
+def _bar(axes: Axes, at: float, bar: _Bar, look: _Look, wide: bool) -> None:
+    error = [[bar.error[0]], [bar.error[1]]] if any(bar.error) else None
+    if not wide:
+        axes.barh(
+            at,
+            bar.length,
+            height=0.9,
+            xerr=error,
+            facecolor=look.colour,
+            hatch=look.hatch,
+            edgecolor="white",
+            linewidth=0,
+            capsize=2,
+        )
+    elif bar.length > 0:
+        axes.hlines(at, axes.get_xlim()[0], bar.length, color=look.colour, linewidth=1, alpha=0.4)
+        axes.errorbar(bar.length, at, xerr=error, color=look.colour, marker=look.marker, markersize=7, capsize=2)
 
 
 def relative_picture(data: Throughput) -> Picture | None:
@@ -302,7 +356,7 @@ def relative_picture(data: Throughput) -> Picture | None:
                 bbox=_WHITE,
             )
         axes.set_yticks(range(len(rows[network])))
-        axes.set_yticklabels(list(rows[network]))
+        axes.set_yticklabels(_wrapped(list(rows[network])))
         axes.set_ylim(len(rows[network]) - 0.4, -0.6)
         axes.set_title(network, fontsize=10, loc="left")
     reference = panels[-1]
@@ -380,7 +434,7 @@ def shares_picture(data: Throughput) -> Picture | None:
         parts = ", ".join(f"{name} {100 * shares[name] / whole:.0f} %" for name in _PARTS)
         texts.append(f"{label}: {parts}")
     axes.set_yticks(range(len(points)))
-    axes.set_yticklabels([label for label, _ in points])
+    axes.set_yticklabels(_wrapped([label for label, _ in points]))
     axes.set_ylim(len(points) - 0.4, -0.6)
     axes.set(xlim=(0, end), xlabel="share of the time of a minibatch (%)")
     handles = [
@@ -436,9 +490,9 @@ def population_pictures(study: Study, suffix: str) -> list[Picture]:
             yerr=_known(100 * cell.accuracy_deviation),
             color=colours[cell.population],
             marker=_MARKERS[steps.index(cell.num_steps) % len(_MARKERS)],
-            markersize=8,
+            markersize=9,
             markeredgecolor="white",
-            markeredgewidth=0.6,
+            markeredgewidth=0.4,
             capsize=2,
             linestyle="none",
         )
