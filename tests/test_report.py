@@ -357,6 +357,18 @@ def test_claim__baseline_cell_or_rivals_missing__cannot_be_judged(tmp_path: Path
     assert "cannot be judged in this run: it has no cell" in claim_text(tmp_path / "b", BASE)
 
 
+def test_claim__baseline_cell_near_chance_or_not_timed__cannot_be_judged(tmp_path: Path) -> None:
+    text = claim_text(tmp_path / "a", [*cell(1, 25, [0.1, 0.1, 0.1], 40.0), *cell(10, 5, [0.1, 0.1, 0.1], 8.0)])
+    assert "population 1 with T = 25 learned too little, less than twice the accuracy of guessing (10 %)" in text
+    assert "The claim holds" not in text
+    untimed = [{**record, "seconds_per_epoch": []} for record in BASE]
+    text = claim_text(tmp_path / "b", [*untimed, *cell(10, 5, [0.9, 0.9, 0.9], 8.0)])
+    assert "no epoch of population 1 with T = 25 was timed" in text
+    text = claim_text(tmp_path / "c", [*BASE, *({**r, "seconds_per_epoch": []} for r in cell(10, 5, [0.9] * 3, 8.0))])
+    assert "The claim does not hold" in text and "10 5 3 of 3 90.00 % ± 0.00 not timed" in text
+    assert "nan" not in text
+
+
 def test_population__cells_without_all_seeds__are_named(tmp_path: Path) -> None:
     records = [*BASE, *cell(10, 5, [0.8, 0.8, 0.8], 8.0)]
     records[-1] = {**records[-1], "status": "failed", "reason": "killed by a user"}

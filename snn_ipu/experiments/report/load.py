@@ -46,6 +46,8 @@ _NUMBERS_IF_OK = {
     "population": (),
 }
 _LISTS_IF_OK = {"throughput": ("seconds",), "population": ("test_accuracy", "seconds_per_epoch")}
+# a training that was interrupted in each epoch has no time of a whole one
+_MAY_BE_EMPTY = ("seconds_per_epoch",)
 _INFO = ("command", "started", "machine", "versions", "options", "notes")
 
 
@@ -138,7 +140,8 @@ def _record(line: bytes, kind: str, where: str) -> Record:
                 raise DataError(f"{where}: {name} is {record.get(name)!r} and status ok, expected a number.")
         for name in _LISTS_IF_OK[kind]:
             values = record.get(name)
-            if not isinstance(values, list) or not values or not all(map(_is_number, values)):
+            complete = isinstance(values, list) and all(map(_is_number, values))
+            if not complete or not (values or name in _MAY_BE_EMPTY):
                 raise DataError(f"{where}: {name} is {values!r} and status ok, expected a list of numbers.")
     return record
 

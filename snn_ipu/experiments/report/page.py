@@ -48,7 +48,7 @@ figcaption { color: #555; font-size: 0.9rem; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.6rem; text-align: left; vertical-align: top; white-space: nowrap; }
 td.wide { white-space: pre-line; min-width: 18rem; overflow-wrap: anywhere; }
-th { background: #f3f3f3; font-weight: 600; }
+th { white-space: normal; vertical-align: bottom; background: #f3f3f3; font-weight: 600; }
 tr + tr td { border-top: 1px solid #eee; }
 .number { text-align: right; }
 summary { cursor: pointer; color: #005a9c; }
@@ -433,7 +433,9 @@ def _population(study: Study, pictures: Sequence[Picture]) -> str:
             continue
         several = len(cell.seeds) > 1
         accuracy = f"{100 * cell.accuracy:.2f} %" + (f" ± {100 * cell.accuracy_deviation:.2f}" if several else "")
-        time = f"{number(cell.time)} s" + (f" ± {number(cell.time_deviation)}" if several else "")
+        time = f"{number(cell.time)} s" if cell.seconds else "not timed"
+        if len(cell.seconds) > 1:
+            time += f" ± {number(cell.time_deviation)}"
         if cell is base:
             rows.append((*place, accuracy, time, "baseline cell", "", "", ""))
         elif not base.seeds:
@@ -446,7 +448,7 @@ def _population(study: Study, pictures: Sequence[Picture]) -> str:
                     time,
                     f"{100 * (cell.accuracy - base.accuracy):+.2f} points",
                     f"{100 * margin(cell, base):.2f}",
-                    _ratio(base.time / cell.time),
+                    _ratio(base.time / cell.time) if base.seconds and cell.seconds else "",
                     "yes" if cell in tested.cells else "no",
                 )
             )

@@ -43,7 +43,7 @@ VARIABLE = {
 _DENSE_DEPTH = "neurons of the hidden layers"
 
 # narrow and fine: readable on a telephone, sharp on a screen
-_WIDTH, _DPI = 6.2, 170
+_WIDTH, _DPI = 5.4, 195
 _MARKERS = "osD^vP*X"
 _STYLES = ("-", "--", "-.", ":")
 _HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "ooo", "+++")
@@ -381,7 +381,7 @@ def relative_picture(data: Throughput) -> Picture | None:
     # room on the right for the labels
     span = max(max(edges) / min(edges), 10)
     reference.set_xlim(min(edges) / span**0.06, min(edges) * span**1.5)
-    reference.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 300 else (1,)))
+    reference.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 300 else (1,), numticks=6))
     reference.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{number(x)}×"))
     reference.xaxis.set_minor_locator(NullLocator())
     reference.set_xlabel(f"speed relative to {data.baseline} at equal settings")
@@ -418,11 +418,12 @@ def shares_picture(data: Throughput) -> Picture | None:
         for name, (colour, ink, hatch) in _PARTS.items():
             percent = 100 * max(shares[name], 0.0) / whole
             axes.barh(row, percent, left=left, height=0.72, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
-            if percent > 13:
+            if percent > 7:
+                text = f"{percent:.0f} %"
                 axes.text(
                     left + percent / 2,
                     row,
-                    f"{percent:.0f} %, {seconds_text(shares[name])}",
+                    f"{text}, {seconds_text(shares[name])}" if percent > 24 else text,
                     ha="center",
                     va="center",
                     fontsize=8,
@@ -462,17 +463,30 @@ def seconds_text(seconds: float) -> str:
 
 def population_pictures(study: Study, suffix: str) -> list[Picture]:
     """Accuracy against time per epoch, and accuracy against time steps; none without a training that ended well."""
-    cells = study.done
-    if not cells:
-        return []
-    populations = sorted({cell.population for cell in cells})
-    steps = sorted({cell.num_steps for cell in cells})
-    # the bright end of the map is too pale on white
-    colours = {p: colormaps["viridis"](0.88 * i / max(len(populations) - 1, 1)) for i, p in enumerate(populations)}
-    error = f"error bars: standard deviation over {len(study.seeds)} seeds" if len(study.seeds) > 1 else "one seed"
+    pictures = []
+    if any(cell.seconds for cell in study.done):
+        pictures.append(_accuracy_by_time(study, suffix))
+    if study.done:
+        pictures.append(_accuracy_by_steps(study, suffix))
+    return pictures
 
-    trade = Figure(figsize=(_WIDTH, 5.8), dpi=_DPI, layout="constrained")
-    axes = trade.subplots()
+
+def _colours(study: Study) -> dict[int, Any]:
+    populations = sorted({cell.population for cell in study.done})
+    # the bright end of the map is too pale on white
+    return {p: colormaps["viridis"](0.88 * i / max(len(populations) - 1, 1)) for i, p in enumerate(populations)}
+
+
+def _error_text(study: Study) -> str:
+    return f"error bars: standard deviation over {len(study.seeds)} seeds" if len(study.seeds) > 1 else "one seed"
+
+
+def _accuracy_by_time(study: Study, suffix: str) -> Picture:
+    cells = [cell for cell in study.done if cell.seconds]
+    colours, populations = _colours(study), sorted({cell.population for cell in cells})
+    steps = sorted({cell.num_steps for cell in cells})
+    figure = Figure(figsize=(_WIDTH, 5.8), dpi=_DPI, layout="constrained")
+    axes = figure.subplots()
     for population in populations:
         mine = [cell for cell in cells if cell.population == population]
         axes.plot(
@@ -530,14 +544,18 @@ def population_pictures(study: Study, suffix: str) -> list[Picture]:
         # a second legend replaces the first unless that is an artist of its own, which would be clipped
         axes.add_artist(legend)
         legend.set_clip_on(False)
-    axes.set_title(error, fontsize=9, loc="left")
+    axes.set_title(_error_text(study), fontsize=9, loc="left")
     quiet(axes)
     title = f"{study.title}: accuracy against time per epoch"
     texts = "; ".join(f"{cell.name}: {100 * cell.accuracy:.1f} %, {number(cell.time)} s" for cell in cells)
-    pictures = [Picture(f"accuracy-time{suffix}.png", png(trade), f"{title}. {texts}.", title)]
+    return Picture(f"accuracy-time{suffix}.png", png(figure), f"{title}. {texts}.", title)
 
-    by_steps = Figure(figsize=(_WIDTH, 4.4), dpi=_DPI, layout="constrained")
-    axes = by_steps.subplots()
+
+def _accuracy_by_steps(study: Study, suffix: str) -> Picture:
+    cells, colours = study.done, _colours(study)
+    populations, steps = list(colours), sorted({cell.num_steps for cell in cells})
+    figure = Figure(figsize=(_WIDTH, 4.4), dpi=_DPI, layout="constrained")
+    axes = figure.subplots()
     for i, population in enumerate(populations):
         mine = [cell for cell in cells if cell.population == population]
         axes.errorbar(
@@ -557,7 +575,7 @@ def population_pictures(study: Study, suffix: str) -> list[Picture]:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.set(xlabel="time steps per image", ylabel="test accuracy (%)")
-    axes.set_title(error, fontsize=9, loc="left")
+    axes.set_title(_error_text(study), fontsize=9, loc="left")
     axes.legend(
         title="neurons per class",
         frameon=False,
@@ -574,8 +592,7 @@ def population_pictures(study: Study, suffix: str) -> list[Picture]:
         + ", ".join(f"{100 * cell.accuracy:.1f} % at T = {cell.num_steps}" for cell in cells if cell.population == p)
         for p in populations
     )
-    pictures.append(Picture(f"accuracy-steps{suffix}.png", png(by_steps), f"{title}. {texts}.", title))
-    return pictures
+    return Picture(f"accuracy-steps{suffix}.png", png(figure), f"{title}. {texts}.", title)
 
 
 def _known(value: float) -> float | None:

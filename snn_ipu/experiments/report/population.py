@@ -17,7 +17,8 @@ _TASK = ("data", "model", "classes", "train_images", "test_images")
 class Cell:
     """The trainings of one population size and number of steps; one accuracy and time for each seed that ended.
 
-    A seed's accuracy is that after its last epoch, in [0, 1]; its time the median over its epochs, in seconds.
+    A seed's accuracy is that after its last epoch, in [0, 1]; its time the median over its epochs, in seconds, left out
+    where no epoch was timed.
     """
 
     population: int
@@ -37,7 +38,7 @@ class Cell:
 
     @property
     def time(self) -> float:
-        return statistics.mean(self.seconds)
+        return statistics.mean(self.seconds) if self.seconds else math.nan
 
     @property
     def time_deviation(self) -> float:
@@ -105,7 +106,11 @@ def _study(run: Run, records: Sequence[Record]) -> Study:
                 mine,
                 tuple(seed for seed in seeds if seed not in mine),
                 tuple(float(record["test_accuracy"][-1]) for record in done),
-                tuple(float(statistics.median(record["seconds_per_epoch"])) for record in done),
+                tuple(
+                    float(statistics.median(record["seconds_per_epoch"]))
+                    for record in done
+                    if record["seconds_per_epoch"]
+                ),
             )
         )
     epochs = sorted({len(record["test_accuracy"]) for record in records if record["status"] == "ok"})
@@ -139,6 +144,16 @@ def claim(study: Study) -> Claim:
         return Claim(
             f"The claim cannot be judged in this run: no training of {base.name} ended well.",
             ["It is the cell to compare with; see the table of points that failed."],
+            [],
+        )
+    if not base.seconds:
+        return Claim(f"The claim cannot be judged in this run: no epoch of {base.name} was timed.", [], [])
+    chance = 1 / int(study.task["classes"])
+    if base.accuracy < 2 * chance:
+        return Claim(
+            f"The claim cannot be judged in this run: {base.name} learned too little, less than twice the accuracy of "
+            f"guessing ({100 * chance:.3g} %).",
+            [f"Baseline cell: {describe(base)}."],
             [],
         )
     rivals = [cell for cell in study.done if cell.num_steps < base.num_steps]
@@ -191,12 +206,14 @@ def describe(cell: Cell) -> str:
     """A cell's accuracy and time in words."""
     seeds = f"{len(cell.seeds)} seeds" if len(cell.seeds) > 1 else "1 seed"
     spread = f" ± {100 * cell.accuracy_deviation:.2f}" if len(cell.seeds) > 1 else ""
-    return f"{cell.name}, test accuracy {100 * cell.accuracy:.2f}{spread} % ({seeds}), {cell.time:.3g} s per epoch"
+    time = f"{cell.time:.3g} s per epoch" if cell.seconds else "not timed"
+    return f"{cell.name}, test accuracy {100 * cell.accuracy:.2f}{spread} % ({seeds}), {time}"
 
 
 def compare(cell: Cell, base: Cell) -> str:
     """A cell beside the baseline cell in words."""
+    speed = f", {base.time / cell.time:.2f} times the speed" if cell.seconds else ""
     return (
         f"{describe(cell)}: {100 * (cell.accuracy - base.accuracy):+.2f} percentage points (standard error "
-        f"{100 * margin(cell, base):.2f}), {base.time / cell.time:.2f} times the speed"
+        f"{100 * margin(cell, base):.2f}){speed}"
     )
