@@ -47,7 +47,7 @@ figcaption { color: #555; font-size: 0.9rem; }
 .table { overflow-x: auto; width: fit-content; max-width: 100%; margin: 0.75rem 0; border: 1px solid #ddd; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.6rem; text-align: left; vertical-align: top; white-space: nowrap; }
-td.wide { white-space: pre-line; min-width: 18rem; overflow-wrap: anywhere; }
+td.wide { white-space: pre-line; min-width: 9.5rem; overflow-wrap: anywhere; }
 th { white-space: normal; vertical-align: bottom; background: #f3f3f3; font-weight: 600; }
 tr + tr td { border-top: 1px solid #eee; }
 .number { text-align: right; }
@@ -182,9 +182,11 @@ def _fact(value: Any) -> str:
     return str(value)
 
 
-def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = (), wide: str = "") -> str:
-    """A table in a box that scrolls; columns named in `numbers` stand right, the one named `wide` breaks lines."""
-    kinds = [' class="number"' if name in numbers else ' class="wide"' if name == wide else "" for name in headers]
+def _table(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = (), wide: Sequence[str] = ()
+) -> str:
+    """A table in a box that scrolls; columns named in `numbers` stand right, those in `wide` break lines."""
+    kinds = [' class="number"' if name in numbers else ' class="wide"' if name in wide else "" for name in headers]
     head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(headers, kinds))
     body = "\n".join(
         "<tr>" + "".join(f"<td{kind}>{escape(text)}</td>" for text, kind in zip(row, kinds)) + "</tr>" for row in rows
@@ -260,7 +262,7 @@ def _throughput(data: Throughput, pictures: dict[tuple[str, str], list[Picture]]
                 ("settings", "series", *_MEASURED),
                 [(settings(p.config), p.series, *_measured(p)) for p in other],
                 _MEASURED,
-                "settings",
+                ("settings",),
             )
         )
     return "\n".join(parts)
@@ -353,7 +355,7 @@ def _paper(data: Throughput) -> str:
             "known, so only ratios are shown.</p>",
             _table(("devices", "paper's ratio", "of"), speed, ("paper's ratio",)),
             "<p>What the paper says of one device, beside this report's own points:</p>",
-            _table(("quantity", "paper", "this report"), rows, wide="this report"),
+            _table(("quantity", "paper", "this report"), rows, wide=("quantity", "paper", "this report")),
         )
     )
 
@@ -481,7 +483,7 @@ def _failures(runs: Sequence[Run]) -> str:
             ("points", "status", "reason"),
             [(str(count), status, reason) for (status, reason), count in reasons.items()],
             ("points",),
-            "reason",
+            ("reason",),
         )
     ]
     rows = [
@@ -491,7 +493,7 @@ def _failures(runs: Sequence[Run]) -> str:
     parts.append(
         _fold(
             f"Each of the {len(failed)} {_plural('point', len(failed))}",
-            _table(("run", "point", "status", "reason"), rows, wide="reason"),
+            _table(("run", "point", "status", "reason"), rows, wide=("point", "reason")),
         )
     )
     return "\n".join(parts)
