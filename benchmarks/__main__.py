@@ -17,11 +17,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from . import neurons, train_step
+from . import neurons, step_loop, train_step
 from .timing import Result, machine
 
 SUITES: dict[str, Callable[[int], Iterator[Result]]] = {
     "neurons": neurons.results,
+    "step-loop": step_loop.results,
     "train-step": train_step.results,
 }
 COLUMNS = (

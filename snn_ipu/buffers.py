@@ -61,9 +61,9 @@ class Pool:
         self.limit = limit
         self._lock = threading.Lock()
         self._free: OrderedDict[int, list[np.ndarray]] = OrderedDict()
-        self._returned: deque[np.ndarray] = deque()
+        self._returned: deque[weakref.ref[np.ndarray]] = deque()
         self._idle = 0
-        self._used: dict[int, int] = {}
+        self._loans: dict[int, tuple[weakref.ref[np.ndarray], np.ndarray, int]] = {}
 
     def take(self, nbytes: int) -> np.ndarray:
         """A writable uint8 array of exactly nbytes, 64-byte aligned, with undefined content."""
@@ -76,10 +76,10 @@ class Pool:
                 self._idle -= size
         if block is None:
             block = self._allocate(size)
-        self._used[id(block)] = size
         view = block[:nbytes]
-        # The finalizer may run at any point of any thread, also while this one holds the lock, so it never waits.
-        weakref.finalize(view, self._give_back, block).atexit = False
+        # The callback may run at any point of any thread, also while this one holds the lock, so it never waits.
+        loan = weakref.ref(view, self._give_back)
+        self._loans[id(loan)] = loan, block, size
         return view
 
     def _allocate(self, size: int) -> np.ndarray:
@@ -91,8 +91,8 @@ class Pool:
         offset = -raw.ctypes.data % _ALIGN
         return raw[offset : offset + size]
 
-    def _give_back(self, block: np.ndarray) -> None:
-        self._returned.append(block)
+    def _give_back(self, loan: weakref.ref[np.ndarray]) -> None:
+        self._returned.append(loan)
         if self._lock.acquire(blocking=False):
             try:
                 self._collect()
@@ -101,8 +101,7 @@ class Pool:
 
     def _collect(self) -> None:
         while self._returned:
-            block = self._returned.popleft()
-            size = self._used.pop(id(block))
+            _, block, size = self._loans.pop(id(self._returned.popleft()))
             if size <= self.limit:
                 self._free.setdefault(size, []).append(block)
                 self._free.move_to_end(size)
@@ -131,7 +130,7 @@ class Pool:
     def stats(self) -> Stats:
         with self._lock:
             self._collect()
-            return Stats(self._idle, sum(list(self._used.values())), self.limit)
+            return Stats(self._idle, sum(size for _, _, size in list(self._loans.values())), self.limit)
 
     def after_fork(self) -> None:
         """In a forked child, where another thread may have held the lock; the blocks themselves are private copies."""
@@ -159,8 +158,8 @@ def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> T
     nbytes = count * torch.finfo(dtype).bits // 8
     if nbytes < _SMALL or _pool.limit == 0:
         return torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="cpu")
-    storage = torch.frombuffer(_pool.take(nbytes), dtype=dtype).untyped_storage()
-    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, tuple(shape), tuple(strides))
+    # In place, since a view would name another tensor as its base.
+    return torch.frombuffer(_pool.take(nbytes), dtype=dtype).as_strided_(shape, strides)
 
 
 def stats() -> Stats:

@@ -77,8 +77,13 @@ def _checked_state(
 
 
 def _checked_params(owner: str, params: Mapping[str, Tensor], x: Tensor, frame: torch.Size) -> Mapping[str, Tensor]:
+    dtype = state_dtype(x.dtype)
+    fitted = {}
     for name, p in params.items():
         _check_device(owner, name, p, x)
+        if p.dim() == 0:
+            fitted[name] = p.to(dtype)
+            continue
         sizes = tuple(p.shape)
         fits = len(sizes) <= len(frame) and all(s in (1, f) for s, f in zip(reversed(sizes), reversed(frame)))
         if p.numel() != 1 and not fits:
@@ -87,9 +92,9 @@ def _checked_params(owner: str, params: Mapping[str, Tensor], x: Tensor, frame: 
                 f"or a shape that broadcasts against the last dimensions, such as [{frame[-1] if frame else 1}]. "
                 "For [batch, channels, height, width] give one value per channel as [channels, 1, 1]."
             )
-    dtype = state_dtype(x.dtype)
-    # One value with more dimensions than a frame would add them to the states.
-    return {n: (p.reshape(()) if p.dim() > len(frame) else p).to(dtype) for n, p in params.items()}
+        # One value with more dimensions than a frame would add them to the states.
+        fitted[name] = (p.reshape(()) if p.dim() > len(frame) else p).to(dtype)
+    return fitted
 
 
 def check(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import snn_ipu as snn
 from benchmarks import __main__ as bench
-from benchmarks import neurons, peers, train_step, vectorisation
+from benchmarks import neurons, peers, step_loop, train_step, vectorisation
 from benchmarks.timing import Contender, Result, bytes_kept, interleave
 
 
@@ -109,3 +109,13 @@ def test_peers__not_installed_or_of_another_version__are_named() -> None:
     installed = metadata.version("torch")
     assert peers._missing("torch", "0.", "torch") == f"torch 0. was asked for, {installed} is installed"
     assert peers._missing("torch", torch.__version__[:1], "torch.surely_not") is not None
+
+
+def test_step_loop__contenders_agree_and_another_neuron_is_refused() -> None:
+    (result,) = step_loop.results(1, counts=(3,))
+    assert [c.name for c in result.contenders][0] == "snn_ipu Leaky"
+    assert all(0.05 < c.firing_rate < 0.5 and len(c.times) == 1 for c in result.contenders)
+    frames = [torch.rand(4, 50, requires_grad=True) for _ in range(6)]
+    grads = [torch.rand(4, 50) for _ in range(7)]
+    with pytest.raises(SystemExit, match=r"too leaky: .* of the neurons spike alike"):
+        step_loop.check("too leaky", snn.Leaky(0.5), snn.Leaky(0.9), frames, grads)

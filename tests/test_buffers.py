@@ -332,7 +332,7 @@ def test_cycle__collected_while_the_lock_is_held__does_not_wait(pool: Pool) -> N
     def collect() -> None:
         with pool._lock:
             gc.collect()
-            assert pool._used, "the block waits until the lock is free"
+            assert pool._loans, "the block waits until the lock is free"
         done.set()
 
     worker = threading.Thread(target=collect, daemon=True)

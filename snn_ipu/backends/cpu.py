@@ -155,7 +155,7 @@ def obstacle(call: Call) -> str | None:
         return f"spike_grad {name} is a plain callable; write it with snn_ipu.surrogate.define to have it compiled"
     if in_transform():
         return "torch.func transforms such as vmap and grad see through plain torch only"
-    return status() or untraceable(call.fn, call.state_names, tuple(call.params), call.flags_key, call.spike_grad.form)
+    return untraceable(call.fn, call.state_names, tuple(call.params), call.flags_key, call.spike_grad.form)
 
 
 @functools.lru_cache(maxsize=256)

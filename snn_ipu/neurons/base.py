@@ -140,8 +140,8 @@ class SpikingNeuron(nn.Module):
             )
         spk, new = self.advance(x, [None if isinstance(s, Tensor) and s.shape == (0,) else s for s in state])
         if not traced_once(x):
-            for name, s in zip(self.state_names, new):
-                setattr(self, name, s)
+            # As setattr does for a buffer, which would look the name up in every other place first.
+            self._buffers.update(zip(self.state_names, new))
         if self.init_hidden and not self.output:
             return spk
         return (spk, *(s for name, s in zip(self.state_names, new) if name != "spk"))
