@@ -195,11 +195,24 @@ def test_compile__surrogates_of_one_name_and_other_bodies__keep_their_own_gradie
             torch.testing.assert_close(_input_grad(call, x), _input_grad(neuron.sequence, x))
 
 
-def test_compile__surrogate_changed_afterwards__is_the_one_that_runs():
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda grad: snn.Leaky(0.9, spike_grad=grad),
+        lambda grad: snn.SLSTM(6, 6, spike_grad=grad),
+        lambda grad: snn.SConv2dLSTM(3, 2, 3, spike_grad=grad),
+        lambda grad: snn.StateLeaky(0.9, channels=6, spike_grad=grad),
+    ],
+    ids=["Leaky", "SLSTM", "SConv2dLSTM", "StateLeaky"],
+)
+def test_compile__surrogate_changed_afterwards__is_the_one_that_runs(make):
     torch._dynamo.reset()
-    lif = snn.Leaky(0.9, spike_grad=snn.surrogate.fast_sigmoid(slope=5))
-    call = torch.compile(lif.sequence, backend="aot_eager", fullgraph=True)
-    x = torch.randn(4, 3, 6)
-    for spike_grad in (lif.spike_grad, snn.surrogate.fast_sigmoid(slope=50), snn.surrogate.atan()):
-        lif.spike_grad = spike_grad
-        torch.testing.assert_close(_input_grad(call, x), _input_grad(lif.sequence, x))
+    neuron = make(snn.surrogate.fast_sigmoid(slope=5))
+    call = torch.compile(neuron.sequence, backend="aot_eager", fullgraph=True)
+    x = torch.randn(4, 3, 3, 6, 6) if isinstance(neuron, snn.SConv2dLSTM) else torch.randn(4, 3, 6)
+    found = []
+    for spike_grad in (neuron.spike_grad, snn.surrogate.fast_sigmoid(slope=50), snn.surrogate.atan()):
+        neuron.spike_grad = spike_grad
+        found.append(_input_grad(call, x))
+        torch.testing.assert_close(found[-1], _input_grad(neuron.sequence, x))
+    assert not torch.allclose(found[0], found[1])

@@ -198,13 +198,13 @@ class SpikingNeuron(nn.Module):
             self.spike_grad,
             start=self.initial,
             backend=self.backend,
-            operator=self.operator(*_seen(self.spike_grad)) if is_compiling() else "",
+            operator=self.operator(*seen(self.spike_grad)) if is_compiling() else "",
             **how,
         )
 
     @constant_result
-    def operator(self, *seen: Any) -> str:
-        """The name that this neuron has in graphs of torch.compile and torch.export; `seen` asks for a new graph."""
+    def operator(self, *values: Any) -> str:
+        """The name that this neuron has in graphs of torch.compile and torch.export; other `values` ask for a new one."""
         return register(
             type(self).step, self.state_names, self._param_names, tuple(self.flags().items()), self.spike_grad
         )
@@ -246,7 +246,7 @@ class SpikingNeuron(nn.Module):
         return ", ".join([*parts, f"backend={self.backend!r}"])
 
 
-def _seen(spike_grad: SpikeGrad) -> tuple[Any, ...]:
+def seen(spike_grad: SpikeGrad) -> tuple[Any, ...]:
     """What torch.compile has to read, so that it makes a new graph for another surrogate."""
     if not isinstance(spike_grad, Surrogate):
         return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from .._compat import constant_result, is_compiling
 from ..errors import ShapeError
 from ..scan import check, register, scan
 from ..surrogate import SpikeGrad
-from .base import State, Value, loop
+from .base import State, Value, loop, seen
 from .lif import LIF, Quantiser, fire, has_fired
 
 
@@ -86,12 +86,12 @@ class SpikingLSTM(LIF):
             self.spike_grad,
             single=True,
             backend=self.backend,
-            operator=self.operator() if is_compiling() else "",
+            operator=self.operator(*seen(self.spike_grad)) if is_compiling() else "",
         )
         return self.spikes(result.spk, result.states[-1]), result.states
 
     @constant_result
-    def operator(self) -> str:
+    def operator(self, *values: Any) -> str:
         params = ("i", "f", "o", *self._param_names)
         return register(type(self).step, self.state_names, params, tuple(self.flags().items()), self.spike_grad)
 

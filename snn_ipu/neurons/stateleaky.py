@@ -13,7 +13,7 @@ from ..backends.call import Result, state_dtype
 from ..errors import ShapeError, UnsupportedError
 from ..scan import check, register, scan
 from ..surrogate import SpikeGrad, disabled, spike
-from .base import State, Value
+from .base import State, Value, seen
 from .lif import LIF, Quantiser, fire
 
 
@@ -255,7 +255,7 @@ class StateLeaky(LIF):
             flags,
             spike_grad,
             backend=self.backend,
-            operator=self._helper_operator(name) if is_compiling() else "",
+            operator=self._helper_operator(name, *seen(spike_grad)) if is_compiling() else "",
             **how,
         )
 
@@ -265,7 +265,7 @@ class StateLeaky(LIF):
         return ({"state_quant": self.state_quant} if self.state_quant else {}), self.spike_grad
 
     @constant_result
-    def _helper_operator(self, name: str) -> str:
+    def _helper_operator(self, name: str, *values: Any) -> str:
         flags, spike_grad = self._helper_flags(name)
         return register(*_HELPERS[name], tuple(flags.items()), spike_grad)
 
