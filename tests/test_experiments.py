@@ -255,6 +255,23 @@ child.wait()
             time.sleep(0.05)
         assert not _alive(child)
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a process of its parent's death")
+    def test_a_worker_does_not_outlive_its_sweep(self, tmp_path):
+        """Also not one that was killed, which can end nothing itself."""
+        mark = tmp_path / "pid"
+        worker = throughput._WORKER.split("runpy.run_module")[0]
+        worker += f"import os, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); time.sleep(600)"
+        script = f"from snn_ipu.experiments import throughput as t; t._WORKER = {worker!r}; t.watched({{}}, 600)"
+        with subprocess.Popen([sys.executable, "-c", script]) as sweep:
+            deadline = time.monotonic() + 60
+            while not (mark.exists() and mark.read_text()) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            sweep.kill()
+        child = int(mark.read_text())
+        while time.monotonic() < deadline and _alive(child):
+            time.sleep(0.05)
+        assert not _alive(child)
+
     def test_a_real_point_in_a_process_of_its_own(self):
         answer = throughput.watched({**REQUEST, "point": _small().to_json()}, timeout=120)
         assert answer["status"] == "ok", answer
@@ -336,6 +353,8 @@ class TestSweep:
             _sweep(devices=["tpu"])
         with pytest.raises(UnsupportedError, match="--sweep size"):
             _sweep(sweeps=["size"])
+        with pytest.raises(UnsupportedError, match="width goes with dsnn"):
+            _sweep(networks=["csnn"], sweeps=["width"])
         if not torch.cuda.is_available():
             with pytest.raises(BackendMissingError, match="no CUDA device"):
                 _sweep(devices=["snntorch-cuda"])

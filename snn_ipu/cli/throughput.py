@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -94,6 +95,7 @@ def command(
         return
     for note in wanted.notes:
         click.echo(note, err=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with SweepProgress(Console(), len(wanted.plan)) as progress:
             wanted.run(out, progress)

@@ -26,12 +26,13 @@ HOST_MODEL_NOTE = (
 )
 
 
-# Where memory runs out, Linux ends the worker first, in place of this process.
+# On Linux a worker ends with this process, and is the first to be ended where memory runs out.
 _WORKER = """
-import pathlib, runpy
-score = pathlib.Path("/proc/self/oom_score_adj")
-if score.exists():
-    score.write_text("1000")
+import ctypes, pathlib, runpy, signal, sys
+if sys.platform == "linux":
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
 runpy.run_module("snn_ipu.experiments.measure", run_name="__main__")
 """
 
@@ -99,6 +100,11 @@ class Sweep:
         check_devices(devices)
         self.settings = settings
         self.plan = plan(networks, sweeps, devices, threads, quick=quick)
+        if not self.plan:
+            raise UnsupportedError(
+                f"--network {' '.join(networks)} --sweep {' '.join(sweeps)}{' --quick' if quick else ''}: no point to "
+                "measure. width goes with dsnn, depth with csnn; the quick plan has batch, twin and shares."
+            )
         self.options: dict[str, Any] = {
             "network": list(networks),
             "sweep": list(sweeps),

@@ -204,7 +204,7 @@ class SpikingNeuron(nn.Module):
 
     @constant_result
     def operator(self, *values: Any) -> str:
-        """The name that this neuron has in graphs of torch.compile and torch.export; other `values` ask for a new one."""
+        """This neuron's name in graphs of torch.compile and torch.export; other `values` ask for a new one."""
         return register(
             type(self).step, self.state_names, self._param_names, tuple(self.flags().items()), self.spike_grad
         )
