@@ -191,6 +191,28 @@ class TestMeasure:
         assert losses["cpu"][0] == pytest.approx(losses["snntorch-cpu"][0], rel=1e-4)
         assert losses["cpu"] == pytest.approx(losses["reference"], rel=0.05)
 
+    def test_device_only_speed_comes_from_the_cycles_of_a_run_without_host_data(self, monkeypatch):
+        """The model of an IPU counts no cycles, so what a device would count is made up here."""
+        asked: list[dict[str, Any]] = []
+
+        class Step:
+            def __call__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+                asked.append({"shape": tuple(x.shape)})
+
+            def cycle_count(self) -> int:
+                return 2_000_000
+
+        def make_step(net: nn.Module, point: Point, **options: Any) -> Step:
+            asked.append(options)
+            return Step()
+
+        monkeypatch.setattr(measure, "make_step", make_step)
+        point = _small(device="ipu")
+        x, y = torch.rand(8, *IMAGE), torch.arange(8)
+        assert measure._device_only(point, x, y, clock_ghz=1.5) == pytest.approx(8 * 1.5e9 / 2e6)
+        assert asked[0] == {"synthetic_data": True, "cycle_count": True}
+        assert {"shape": (8, *IMAGE)} in asked
+
     def test_the_twin_does_not_spike(self):
         answer = measure.measure({**REQUEST, "point": _small(spiking=False).to_json()})
         assert answer["status"] == "ok" and answer["firing_rate"] is None

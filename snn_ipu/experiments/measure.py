@@ -143,10 +143,7 @@ def _snntorch_step(net: nn.Sequential, optimizer: torch.optim.Optimizer, num_ste
 def _twin_step(net: nn.Sequential, optimizer: torch.optim.Optimizer, device: str, **ipu_options: Any) -> Step:
     loss_fn = nn.CrossEntropyLoss()
     if device == "ipu":
-        options = ipu.options(**ipu_options)
-        twin = _IpuTwin(net, loss_fn)
-        executor: Step = backend.training_executor(twin, options, backend.poptorch_optimizer(optimizer, options))
-        return executor
+        return _IpuTwinStep(net, loss_fn, optimizer, ipu.options(**ipu_options))
     net.to("cuda" if device == "cuda" else "cpu")
 
     def step(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,6 +167,22 @@ class _IpuTwin(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         out = self.net(x)
         return out, backend.mark_loss(self.loss_fn(out.float(), y))
+
+
+class _IpuTwinStep:
+    """Training of a network that does not spike on an IPU, as `training_model` does it for one that does."""
+
+    def __init__(
+        self, net: nn.Module, loss_fn: nn.Module, optimizer: torch.optim.Optimizer, options: ipu.Options
+    ) -> None:
+        converted = backend.poptorch_optimizer(optimizer, options)
+        self._executor = backend.training_executor(_IpuTwin(net, loss_fn), options, converted)
+
+    def __call__(self, x: Tensor, y: Tensor) -> Any:
+        return self._executor(x, y)
+
+    def cycle_count(self) -> int:
+        return int(self._executor.cycleCount())
 
 
 def _firing_rate(result: Any) -> float:
@@ -202,7 +215,7 @@ def _device_only(point: Point, x: Tensor, y: Tensor, clock_ghz: float) -> float:
     step: Any = make_step(net, point, synthetic_data=True, cycle_count=True)
     for _ in range(WARMUPS):
         step(x, y)
-    return point.batch * clock_ghz * 1e9 / int(step.cycle_count())
+    return point.batch * clock_ghz * 1e9 / step.cycle_count()
 
 
 def shares(
