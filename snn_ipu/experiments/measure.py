@@ -215,7 +215,8 @@ def _device_only(point: Point, x: Tensor, y: Tensor, clock_ghz: float) -> float:
     step: Any = make_step(net, point, synthetic_data=True, cycle_count=True)
     for _ in range(WARMUPS):
         step(x, y)
-    return point.batch * clock_ghz * 1e9 / step.cycle_count()
+    cycles: int = step.cycle_count()
+    return point.batch * clock_ghz * 1e9 / cycles
 
 
 def shares(
