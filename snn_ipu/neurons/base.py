@@ -64,10 +64,16 @@ class SpikingNeuron(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        if spike_grad is not None and (not callable(spike_grad) or isinstance(spike_grad, SurrogateFactory)):
+        if isinstance(spike_grad, SurrogateFactory):
+            name = spike_grad.__name__
             raise TypeError(
-                f"{type(self).__name__}(spike_grad={spike_grad!r}): expected a surrogate such as "
-                "snn_ipu.surrogate.fast_sigmoid(), called, or any callable of mem - threshold."
+                f"{type(self).__name__}(spike_grad={name}): expected a surrogate, which {name} makes when it is called. "
+                f"Write spike_grad={name}()."
+            )
+        if spike_grad is not None and not callable(spike_grad):
+            raise TypeError(
+                f"{type(self).__name__}(spike_grad={spike_grad!r}): expected a surrogate, or any callable of "
+                "mem - threshold. Pass for example snn_ipu.surrogate.fast_sigmoid()."
             )
         self.spike_grad: SpikeGrad = atan() if spike_grad is None else spike_grad
         self.init_hidden = init_hidden
