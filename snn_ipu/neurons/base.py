@@ -67,7 +67,7 @@ class SpikingNeuron(nn.Module):
         if isinstance(spike_grad, SurrogateFactory):
             name = spike_grad.__name__
             raise TypeError(
-                f"{type(self).__name__}(spike_grad={name}): expected a surrogate, which {name} makes when it is called. "
+                f"{type(self).__name__}(spike_grad={name}): expected a surrogate, which calling {name} makes. "
                 f"Write spike_grad={name}()."
             )
         if spike_grad is not None and not callable(spike_grad):

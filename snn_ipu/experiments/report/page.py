@@ -398,7 +398,8 @@ def _population(study: Study, pictures: Sequence[Picture]) -> str:
         f"<p>{escape(study.title)}, {task['classes']} classes, {task['train_images']:,} training and "
         f"{task['test_images']:,} test images, {epochs or 'no'} epochs, seeds "
         f"{', '.join(map(str, study.seeds))}. Accuracy is that of the test images after a training's last epoch; time "
-        "is the median over a training's epochs. Both are means over seeds, ± the standard deviation over seeds.</p>",
+        "is the median over a training's epochs. Over the seeds, accuracy is their mean and time their median, ± the "
+        "standard deviation.</p>",
         "<p>Claim under test: with a larger output population fewer time steps reach the same accuracy, in less "
         "time.</p>",
         f'<aside class="verdict"><p><strong>{escape(tested.verdict)}</strong></p>'

@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def time(self) -> float:
-        return statistics.mean(self.seconds) if self.seconds else math.nan
+        return statistics.median(self.seconds) if self.seconds else math.nan
 
     @property
     def time_deviation(self) -> float:
