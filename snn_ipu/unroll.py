@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional as F
 
 from ._compat import in_transform, random_state
 from .errors import ShapeError, TraceError, UnsupportedError
@@ -142,15 +143,48 @@ def _trace(net: nn.Module) -> fx.Graph:
     return graph
 
 
-def _takes_any_layout(function: Any) -> bool:
-    """Whether a module or function is torch's own through and through; others may use view, which wants one layout."""
-    parts = function.modules() if isinstance(function, nn.Module) else [function]
-    homes = [getattr(type(p) if isinstance(p, nn.Module) else p, "__module__", None) or "" for p in parts]
-    return all(home.split(".")[0] in ("torch", "_operator") for home in homes)
+# What gives the same values for any memory layout, changes nothing in place and keeps images channels-last.
+_LAYOUT_FREE: frozenset[Any] = frozenset(
+    (
+        *(nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d, nn.BatchNorm2d),
+        *(nn.Linear, nn.Dropout, nn.Dropout2d, nn.ReLU, nn.Identity, nn.Flatten, nn.Sequential),
+        *(F.relu, F.max_pool2d, F.avg_pool2d, torch.relu, torch.add, torch.flatten),
+        *(operator.add, operator.mul, operator.getitem, getattr),
+        *("flatten", "relu", "size"),
+    )
+)
 
 
-def _convolves(function: Any) -> bool:
-    return isinstance(function, nn.Module) and any(isinstance(m, nn.Conv2d) for m in function.modules())
+def _is_layout_free(module: nn.Module) -> bool:
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return all(
+        type(m) in _LAYOUT_FREE
+        and not any(getattr(m, name, None) for name in hooks)
+        and not getattr(m, "inplace", False)
+        and "forward" not in vars(m)
+        for m in module.modules()
+    )
+
+
+def _convolves(module: nn.Module) -> bool:
+    return any(isinstance(m, nn.Conv2d) and m.groups == 1 for m in module.modules())
+
+
+def _may_relay(graph: fx.Graph, modules: Mapping[str, nn.Module], x: Tensor) -> bool:
+    """Whether images may lie channels-last in a network, which torch's convolutions on a CPU are faster on.
+
+    Only where nobody can tell: code that is not known may ask for one layout, or write through a view.
+    """
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16, torch.float16) or in_transform():
+        return False
+    for node in graph.nodes:
+        if node.op == "call_module":
+            module = modules[node.target]
+            if not isinstance(module, SpikingNeuron) and not _is_layout_free(module):
+                return False
+        elif node.op.startswith("call") and (node.target not in _LAYOUT_FREE or node.kwargs.get("inplace")):
+            return False
+    return True
 
 
 def _channels_last(frames: Tensor) -> Tensor:
@@ -174,8 +208,7 @@ class _Run:
         self.modules = dict(net.named_modules())
         self.given = state
         self.final: States = {}
-        # Convolutions on a CPU are faster on channels-last images, and neurons and pooling keep the layout.
-        self.may_relay = x.device.type == "cpu" and not in_transform()
+        self.may_relay = False
         self.relaid = False
 
     def over_time(self, frames: Tensor) -> Tensor:
@@ -259,15 +292,6 @@ class _Run:
 
         return _wrap(map_nested(check, out), varies=True)
 
-    def laid_out(self, frames: Tensor, function: Callable[..., Any]) -> Tensor:
-        """Frames in the memory layout that suits a function."""
-        if not _takes_any_layout(function):
-            return frames.contiguous() if self.relaid else frames
-        if self.may_relay and frames.dim() == 4 and _convolves(function):
-            self.relaid = True
-            return _channels_last(frames)
-        return frames
-
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any, varies: bool) -> Any:
         """Call a function on one frame, or on all T * B frames."""
 
@@ -276,7 +300,10 @@ class _Run:
                 return value.all if varies else value.one
             if not isinstance(value, _Value):
                 return value
-            frames = self.laid_out(value.frames, function)
+            frames = value.frames
+            if self.may_relay and frames.dim() == 4 and isinstance(function, nn.Module) and _convolves(function):
+                self.relaid = True
+                frames = _channels_last(frames)
             if varies and not value.varies and frames.dim() > 0 and frames.shape[0] == self.batch:
                 return frames.expand(self.steps, *frames.shape).flatten(0, 1)
             return frames
@@ -306,6 +333,7 @@ class _Run:
         )
 
     def run(self, graph: fx.Graph) -> Any:
+        self.may_relay = _may_relay(graph, self.modules, self.x)
         values: dict[fx.Node, Any] = {}
         for node in graph.nodes:
             args = fx.node.map_arg(node.args, values.__getitem__)
@@ -398,13 +426,16 @@ def unroll(
             f"unroll({type(net).__name__}): it has no spiking neuron, so nothing depends on time. Call it directly."
         )
 
+    def plain(value: Tensor) -> Tensor:
+        return value.contiguous() if run.relaid else value
+
     def with_time(value: Any) -> Any:
         if isinstance(value, _Size):
             return value.one
         if isinstance(value, _Value) and value.varies:
-            frames = value.frames.contiguous() if run.relaid else value.frames
-            return run.over_time(frames)
-        value = value.frames if isinstance(value, _Value) else value
+            return run.over_time(plain(value.frames))
+        value = plain(value.frames) if isinstance(value, _Value) else value
         return value.expand(run.steps, *value.shape) if isinstance(value, Tensor) else value
 
-    return map_nested(with_time, out), run.final
+    final = {path: tuple(map(plain, states)) for path, states in run.final.items()}
+    return map_nested(with_time, out), final

@@ -25,7 +25,7 @@ from snn_ipu.cli.app import app
 from snn_ipu.cli.config import TrainConfig
 from snn_ipu.cli.progress import SweepProgress
 from snn_ipu.errors import BackendMissingError, RunError, UnsupportedError
-from snn_ipu.experiments import flops, measure, networks, throughput
+from snn_ipu.experiments import flops, measure, networks, population, throughput
 from snn_ipu.experiments.points import NETWORKS, NEURONS, SWEEPS, Point, base, plan
 from snn_ipu.experiments.population import Cell, Study
 from snn_ipu.experiments.throughput import Settings, Sweep
@@ -92,30 +92,17 @@ class TestFlops:
         point = replace(base(network, quick=True), neuron=neuron, device="reference")
         net = networks.build(point, IMAGE, CLASSES)
         x = torch.rand(1, *IMAGE)
-        counted = flops.count(net, x, 1)
+        counted = flops.count(net, x, 3)
         for layer in net:
             if isinstance(layer, snn.SpikingNeuron):
                 layer.backend = "reference"
         with counter:
-            out = net(x)
+            out = torch.stack([net(x) for _ in range(3)])
             forward = counter.get_total_flops()
             out.sum().backward()
             backward = counter.get_total_flops() - forward
         # torch counts two for a multiply-add
-        assert counted.synapses_forward == forward // 2
-        # the spikes before the first step have no gradient, so feedback is missing in torch's count of one step
-        feedback = [m for layer in net if isinstance(layer, snn.SpikingNeuron) for m in layer.children()]
-        missing = sum(flops._multiply_adds(m, out) for m, out in zip(feedback, self._feedback_outputs(net, x)))
-        assert counted.synapses_backward - missing == backward // 2
-
-    @staticmethod
-    def _feedback_outputs(net: nn.Sequential, x: torch.Tensor) -> list[torch.Tensor]:
-        outputs = []
-        for layer in net:
-            x = layer.sequence(x[None])[0][0] if isinstance(layer, snn.SpikingNeuron) else layer(x)
-            if any(isinstance(m, (nn.Linear, nn.Conv2d)) for m in layer.children()):
-                outputs.append(x)
-        return outputs
+        assert (counted.synapses_forward, counted.synapses_backward) == (forward // 2, backward // 2)
 
     def test_neurons_are_counted_by_hand(self):
         @snn.neuron(states=("mem",))
@@ -186,7 +173,7 @@ class TestMeasure:
             net = networks.build(_small(device=device, num_steps=8), IMAGE, CLASSES)
             step = measure.make_step(net, _small(device=device, num_steps=8))
             x, y = torch.rand(8, *IMAGE, generator=torch.Generator().manual_seed(0)), torch.arange(8)
-            losses[device] = [float(step(x, y)[1]) for _ in range(40)]
+            losses[device] = [step(x, y)[1].item() for _ in range(40)]
             assert losses[device][-1] < losses[device][0]
         assert losses["cpu"][0] == pytest.approx(losses["snntorch-cpu"][0], rel=1e-4)
         assert losses["cpu"] == pytest.approx(losses["reference"], rel=0.05)
@@ -340,8 +327,51 @@ class TestSweep:
         bad = {"status": "timeout", "reason": "no result within 1 s"}
         monkeypatch.setattr(throughput, "watched", lambda r, t: bad if r["point"]["batch"] == 16 else dict(ANSWER))
         with _progress() as progress:
+            assert _sweep().run(str(tmp_path), progress) == 1
+            assert [r["status"] for r in _results(tmp_path)] == ["ok", "timeout", "ok", "ok", "ok"]
+            monkeypatch.setattr(throughput, "watched", lambda r, t: dict(ANSWER))
+            assert _sweep().run(str(tmp_path), progress) == 1
+            assert len(_results(tmp_path)) == 5
+            assert _sweep(settings=Settings(timeout=9.0)).run(str(tmp_path), progress, retry=True) == 0
+        last = _results(tmp_path)[5]
+        assert (last["config"]["batch"], last["status"]) == (16, "ok") and len(_results(tmp_path)) == 6
+
+    def test_a_sweep_without_any_measured_point_is_an_error(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(throughput, "watched", lambda r, t: {"status": "failed", "reason": "no luck"})
+        with _progress() as progress, pytest.raises(RunError, match=r"none of the 5 points .*no luck.*--retry"):
             _sweep().run(str(tmp_path), progress)
-        assert [r["status"] for r in _results(tmp_path)] == ["ok", "timeout", "ok", "ok", "ok"]
+
+    @pytest.mark.parametrize(
+        "name, content",
+        [
+            ("run.json", b""),
+            ("run.json", b"[]"),
+            ("run.json", b"{}"),
+            ("run.json", b"\xff\xfe"),
+            ("results.jsonl", b"nonsense\n"),
+            ("results.jsonl", b"\x00\xff\n"),
+            ("results.jsonl", b"[1]\n"),
+            ("results.jsonl", b'{"loss": 1}\n'),
+        ],
+    )
+    def test_a_damaged_folder_is_an_error_that_names_the_file(self, monkeypatch, tmp_path, name, content):
+        monkeypatch.setattr(throughput, "watched", lambda r, t: dict(ANSWER))
+        with _progress() as progress:
+            _sweep().run(str(tmp_path), progress)
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(RunError, match=name):
+                _sweep().run(str(tmp_path), progress)
+        assert (tmp_path / name).read_bytes() == content
+
+    @pytest.mark.parametrize("option", ["seconds", "timeout", "ipu_clock_ghz"])
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, 1e300])
+    def test_settings_that_no_clock_can_keep_are_refused(self, option, value):
+        with pytest.raises(UnsupportedError, match=f"--{option.replace('_', '-')}"):
+            Settings(**{option: value})
+
+    def test_names_that_are_given_twice_count_once(self):
+        twice = _sweep(devices=["cpu", "cpu"], sweeps=["batch", "batch"])
+        assert twice.plan == _sweep().plan and twice.options == _sweep().options
 
     def test_another_sweep_or_machine_is_refused(self, monkeypatch, tmp_path):
         monkeypatch.setattr(throughput, "watched", lambda r, t: dict(ANSWER))
@@ -455,6 +485,28 @@ class TestPopulation:
         results = _results(tmp_path)
         assert [r["status"] for r in results] == ["ok", "failed"] * 4
         assert all("loss became nan" in r["reason"] for r in results[1::2])
+
+    def test_a_training_that_fails_is_recorded_and_the_study_goes_on(self, monkeypatch, tmp_path):
+        real = population.run.start
+
+        def start(config: TrainConfig, *rest: Any, **named: Any) -> Any:
+            if config.population == 3:
+                raise RuntimeError("can't allocate memory")
+            return real(config, *rest, **named)
+
+        monkeypatch.setattr(population.run, "start", start)
+        _study(tmp_path)
+        assert [r["status"] for r in _results(tmp_path)] == ["ok", "failed"] * 4
+        assert "can't allocate memory" in _results(tmp_path)[1]["reason"]
+
+    def test_values_that_are_given_twice_count_once(self):
+        assert Study(CONFIG, (1, 1), (4, 4), (0, 0)).cells == [Cell(1, 4, 0)]
+
+    @pytest.mark.parametrize("option", [("--populations", "2"), ("--data", "cifar10"), ("--epochs", "3")])
+    def test_quick_goes_with_no_option_that_it_sets(self, tmp_path, option):
+        shown = CliRunner().invoke(app, ["population", "--quick", *option, "--out", str(tmp_path / "x")])
+        assert shown.exit_code == 2 and f"--quick sets {option[0][2:]}" in shown.output
+        assert not (tmp_path / "x").exists()
 
     def test_missing_data_is_an_error_before_anything_is_written(self, tmp_path):
         shown = CliRunner().invoke(app, ["population", "--data", "cifar10", "--out", str(tmp_path / "x")])

@@ -682,3 +682,47 @@ def test_the_layout_that_convolutions_run_in_does_not_show(flatten, static, chan
     by_hand = torch.stack([net[5](s.flatten(1)) for s in loop()])
     for ours_grad, grad in zip(ours, torch.autograd.grad(by_hand.square().sum(), list(net.parameters()))):
         torch.testing.assert_close(ours_grad, grad)
+
+
+class _InPlace(nn.Module):
+    """A residual sum in place, and other ways to write to or look at the memory of an image."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.conv, self.skip = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(2, 4, 1)
+        self.lif, self.kind = snn.Leaky(0.9, threshold=0.3), kind
+
+    def forward(self, x):
+        z = self.conv(x)
+        if self.kind == "add_":
+            z.add_(self.skip(x))
+        elif self.kind == "flat view":
+            torch.flatten(z, 1).add_(0.1)
+        elif self.kind == "as_strided":
+            z = torch.as_strided(z, z.shape, (4 * 25, 25, 5, 1))
+        return self.lif(z)
+
+
+@pytest.mark.parametrize("kind", ["add_", "flat view", "as_strided", "plain", "hook", "own forward"])
+def test_the_layout_does_not_show_to_code_that_writes_in_place_or_asks_for_one(kind):
+    torch.manual_seed(0)
+    net = _InPlace(kind)
+    if kind == "hook":
+        net.conv.register_forward_hook(lambda m, args, out: out.view(-1).reshape(out.shape) + 0.1)
+    if kind == "own forward":
+        inner = net.conv.forward
+        net.conv.forward = lambda x: inner(x).view(len(x), -1).view(-1, 4, 5, 5)
+    x = torch.rand(3, 2, 2, 5, 5)
+    mem, expected = net.lif.reset_mem(), []
+    for frame in x:
+        z = net.conv(frame)
+        if kind == "add_":
+            z = z + net.skip(frame)
+        elif kind == "flat view":
+            z = z + 0.1
+        spk, mem = net.lif(z, mem)
+        expected.append(spk)
+    spk, state = snn.unroll(net, x)
+    assert 0 < spk.mean() < 1
+    assert (spk != torch.stack(expected)).float().mean() < 0.01
+    assert spk.is_contiguous() and state["lif"][0].is_contiguous()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from dataclasses import replace
 
 import click
 import torch
+from click.core import ParameterSource
 from rich.console import Console
 
 from ..data import NAMES
 from ..experiments.population import Study
 from ..experiments.report import write_report
+from ..experiments.throughput import check_devices
 from . import run
 from .config import DTYPES, MODELS, TrainConfig
 from .progress import SweepProgress
@@ -56,7 +59,10 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--quick", is_flag=True, help="Two populations and step counts on 1,000 images: a minute on a CPU.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and train nothing.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder.  [default: runs/TIME-population-DATA]")
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     data: str,
     data_root: str | None,
     model: str | None,
@@ -78,6 +84,13 @@ def command(
     The question: do more outputs per class let the time steps shrink at equal accuracy, and is that faster? The folder
     gets results.jsonl and results.csv, plots, report.html, and each training's own folder under cells/.
     """
+    if quick:
+        fixed = ("data", "data_root", "populations", "steps", "seeds", "epochs", "limit")
+        given = [n for n in fixed if ctx.get_parameter_source(n) is not ParameterSource.DEFAULT]
+        if given:
+            raise click.UsageError(f"--quick sets {given[0].replace('_', '-')} itself: leave one of the two out.")
+    if device != "auto":
+        check_devices([device])
     model = model or ("csnn" if data == "cifar10" else "dsnn")
     config = TrainConfig(
         model=model,
@@ -101,9 +114,13 @@ def command(
         click.echo(f"{len(study.cells)} trainings of {config.epochs} epochs: {config.model} on {config.data}")
         return
     out = out or os.path.join("runs", f"{time.strftime('%Y%m%d-%H%M%S')}-population-{config.data}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with SweepProgress(Console(), study.weight) as progress:
             study.run(out, progress)
+    except KeyboardInterrupt:
+        click.echo(f"stopped; go on with the same command and --out {out}", err=True)
+        sys.exit(130)
     except run.Interrupted as error:
         click.echo(f"stopped by {error.signal}; go on with the same command and --out {out}", err=True)
         sys.exit(128 + error.number)

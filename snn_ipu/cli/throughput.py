@@ -67,6 +67,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     show_default=True,
     help="Turns cycles of an IPU into seconds: 1.33 for a Mk2, 1.85 for a Bow.",
 )
+@click.option("--retry", is_flag=True, help="Measure points again that failed or ran out of time or memory before.")
 @click.option("--quick", is_flag=True, help="A small plan on small networks, done in a minute on a CPU.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and measure nothing.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder.  [default: runs/TIME-throughput]")
@@ -75,6 +76,7 @@ def command(
     sweep: tuple[str, ...],
     device: tuple[str, ...],
     threads: int,
+    retry: bool,
     quick: bool,
     dry_run: bool,
     out: str | None,
@@ -98,9 +100,11 @@ def command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with SweepProgress(Console(), len(wanted.plan)) as progress:
-            wanted.run(out, progress)
+            failed = wanted.run(out, progress, retry=retry)
     except KeyboardInterrupt:
         click.echo(f"stopped; go on with the same command and --out {out}", err=True)
         sys.exit(130)
+    if failed:
+        click.echo(f"{failed} points were not measured; --retry tries them again", err=True)
     paths = write_report([out], out, None)
     click.echo(f"{len(paths)} files of the report are in {out}: open {os.path.join(out, 'report.html')}")

@@ -47,7 +47,7 @@ def count(net: nn.Sequential, image: Tensor, num_steps: int) -> Flops:
     Backward is one product for the gradient of the weights and one for that of the input, which the first layer does
     without.
     """
-    total = Flops()
+    total = once = Flops()
     first = True
     x = image
     for layer in net:
@@ -59,10 +59,12 @@ def count(net: nn.Sequential, image: Tensor, num_steps: int) -> Flops:
             first = False
         elif isinstance(layer, SpikingNeuron):
             total += _neurons(layer, out)
+            # the spikes before the first step have no gradient
+            once += Flops(synapses_backward=_feedback(layer, out))
         elif isinstance(layer, nn.ReLU):
             total += Flops(neurons_forward=out.numel(), neurons_backward=out.numel())
         x = out
-    return total * num_steps
+    return total * num_steps + once * -1
 
 
 def _one_step(layer: nn.Module, x: Tensor) -> Tensor:
@@ -76,11 +78,14 @@ def _multiply_adds(layer: nn.Module, out: Tensor) -> int:
 
 
 def _neurons(layer: SpikingNeuron, out: Tensor) -> Flops:
-    # a matrix or a convolution of the feedback is synapses, of every spike in every step
-    feedback = [m for m in layer.modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
-    synapses = sum(_multiply_adds(m, out) for m in feedback)
+    synapses = _feedback(layer, out)
     forward, backward = operations(layer)
     return Flops(synapses, 2 * synapses, forward * out.numel(), backward * out.numel())
+
+
+def _feedback(layer: SpikingNeuron, out: Tensor) -> int:
+    """Multiply-adds of a matrix or a convolution that feeds spikes back, in one step."""
+    return sum(_multiply_adds(m, out) for m in layer.modules() if isinstance(m, (nn.Linear, nn.Conv2d)))
 
 
 def operations(neuron: SpikingNeuron) -> tuple[int, int]:

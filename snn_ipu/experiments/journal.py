@@ -62,16 +62,16 @@ class Journal:
             write_whole(self._header_path, json.dumps(self.header, indent=2).encode() + b"\n")
         whole = b""
         if os.path.exists(self._results_path):
-            with open(self._results_path, "rb") as file:
-                content = file.read()
+            content = self._read(self._results_path)
             whole = content[: content.rfind(b"\n") + 1]
-        self.results: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
+        self.results = [self._parsed(line, self._results_path) for line in whole.splitlines()]
         self._log = MetricsLog(self._results_path, keep=len(whole))
 
     def _compare(self) -> None:
-        with open(self._header_path, encoding="utf-8") as file:
-            before = json.load(file)
+        before = self._parsed(self._read(self._header_path), self._header_path)
         wanted = json.loads(json.dumps(self.header))
+        if not all(isinstance(before.get(name), dict) for name in _FIXED[1:]):
+            raise self._damaged(self._header_path, "it lacks machine, versions or options")
         differing = [
             f"{name}: {key} was {before.get(name, {}).get(key)!r}, is {wanted[name].get(key)!r}"
             for name in _FIXED[1:]
@@ -79,13 +79,32 @@ class Journal:
             if before.get(name, {}).get(key) != wanted[name].get(key)
         ]
         if before.get("kind") != wanted["kind"]:
-            differing.insert(0, f"kind was {before.get('kind')!r}, is {wanted['kind']!r}")
+            differing = [f"kind was {before.get('kind')!r}, is {wanted['kind']!r}"]
         if differing:
             raise RunError(
                 f"--out {self.folder}: the folder holds another sweep ({'; '.join(differing)}). Give the same options "
                 "on the same machine to go on with it, or another folder."
             )
         self.header = before
+
+    def _read(self, path: str) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as e:
+            raise RunError(f"cannot read {path} ({e.strerror}). Check permissions or give another folder.") from e
+
+    def _parsed(self, text: bytes, path: str) -> dict[str, Any]:
+        try:
+            value = json.loads(text)
+        except ValueError as e:
+            raise self._damaged(path, str(e)) from e
+        if not isinstance(value, dict):
+            raise self._damaged(path, f"an object was expected, {text[:40]!r} found")
+        return value
+
+    def _damaged(self, path: str, reason: str) -> RunError:
+        return RunError(f"{path} is damaged ({reason}). Restore it from a copy or give another folder.")
 
     def add(self, record: dict[str, Any]) -> None:
         """Write a result through to the disk."""

@@ -11,7 +11,7 @@ import json
 import statistics
 import sys
 import time
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,9 @@ def _measured(point: Point, request: dict[str, Any]) -> dict[str, Any]:
     data = load(DATA)
     chosen = torch.arange(point.batch) % len(data.train_images)
     dtype = getattr(torch, point.precision)
-    x, y = to_unit_range(data.train_images[chosen]).to(dtype), data.train_labels[chosen]
+    x, y = to_unit_range(data.train_images[chosen]), data.train_labels[chosen]
+    if not point.device.startswith("snntorch"):
+        x = x.to(dtype)
     net = build(point, data.image_shape, data.num_classes)
     counted = flops.count(build(_own(point), data.image_shape, data.num_classes), x[:1].float(), _steps(point))
     place(net, point, dtype)
@@ -96,10 +98,12 @@ def _steps(point: Point) -> int:
 def place(net: nn.Sequential, point: Point, dtype: torch.dtype) -> None:
     """Put the weights into the point's precision; a decay rounded to 16 bits would be another neuron.
 
-    snnTorch computes in the type of its parameters, so there they are rounded too.
+    snnTorch's spikes are float32, which 16-bit weights refuse, so its networks stay float32 and run under autocast.
     """
+    if point.device.startswith("snntorch"):
+        return
     for layer in net:
-        if point.device.startswith("snntorch") or not is_neuron(layer):
+        if not is_neuron(layer):
             layer.to(dtype)
         else:
             for synapses in layer.modules():
@@ -113,7 +117,7 @@ def make_step(net: nn.Sequential, point: Point, **ipu_options: Any) -> Step:
     if point.device.startswith("snntorch"):
         if point.device.endswith("cuda"):
             net.cuda()
-        return _snntorch_step(net, optimizer, point.num_steps)
+        return _snntorch_step(net, optimizer, point)
     if not point.spiking:
         return _twin_step(net, optimizer, point.device, **ipu_options)
     loss_fn = functional.mse_count_loss()
@@ -121,7 +125,12 @@ def make_step(net: nn.Sequential, point: Point, **ipu_options: Any) -> Step:
     return training_model(net, loss_fn, optimizer, num_steps=point.num_steps, device=point.device, options=options)
 
 
-def _snntorch_step(net: nn.Sequential, optimizer: torch.optim.Optimizer, num_steps: int) -> Step:
+def _autocast(point: Point) -> Any:
+    kind = "cuda" if point.device.endswith("cuda") else "cpu"
+    return torch.autocast(kind, getattr(torch, point.precision), enabled=point.precision != "float32")
+
+
+def _snntorch_step(net: nn.Sequential, optimizer: torch.optim.Optimizer, point: Point) -> Step:
     """The loop that snnTorch's tutorials write."""
     from snntorch import functional as peer_functional
     from snntorch import utils
@@ -130,8 +139,9 @@ def _snntorch_step(net: nn.Sequential, optimizer: torch.optim.Optimizer, num_ste
 
     def step(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         utils.reset(net)
-        out = torch.stack([net(x) for _ in range(num_steps)])
-        loss = loss_fn(out, y)
+        with _autocast(point):
+            out = torch.stack([net(x) for _ in range(point.num_steps)])
+            loss = loss_fn(out, y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -283,19 +293,31 @@ def _has_before(net: nn.Sequential, piece: nn.Sequential) -> bool:
 
 def _peer_pieces(net: nn.Sequential, x: Tensor, point: Point) -> Iterator[tuple[str, Callable[[], Any]]]:
     """The pieces as snnTorch's loop runs them, one step after the other."""
+    frames = [x] * point.num_steps
+    for kind, piece in pieces(net):
+        with torch.no_grad():
+            after = _stepped(kind, piece, frames)
+        yield kind, _peer_run(kind, piece, frames, [torch.ones_like(frame) for frame in after], _has_before(net, piece))
+        frames = after
+
+
+def _stepped(kind: str, piece: nn.Module, frames: Sequence[Tensor]) -> list[Tensor]:
     from snntorch import utils
 
-    frames = x.expand(point.num_steps, *x.shape)
-    for kind, piece in pieces(net):
+    if kind == "neurons":
+        utils.reset(piece)
+    return [piece(frame) for frame in frames]
 
-        def call(own: Tensor, piece: nn.Module = piece, kind: str = kind) -> Tensor:
-            if kind == "neurons":
-                utils.reset(piece)
-            return torch.stack([piece(frame) for frame in own.unbind(0)])
 
-        yield kind, _forward_backward(call, frames, wants_grad=_has_before(net, piece))
-        with torch.no_grad():
-            frames = call(frames)
+def _peer_run(
+    kind: str, piece: nn.Module, frames: Sequence[Tensor], grads: Sequence[Tensor], wants_grad: bool
+) -> Callable[[], Any]:
+    def run() -> None:
+        out = _stepped(kind, piece, [frame.detach().requires_grad_(wants_grad) for frame in frames])
+        if out[0].requires_grad:
+            torch.autograd.backward(out, grads)
+
+    return run
 
 
 def main() -> None:

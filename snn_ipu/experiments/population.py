@@ -15,6 +15,7 @@ from ..cli.config import TrainConfig
 from ..cli.metrics import read_metrics
 from ..cli.progress import SweepProgress
 from ..data import load
+from ..errors import BackendMissingError, CheckpointError, RunError
 from .journal import Journal
 
 # A minibatch costs about as much as its steps and this many more, for data and update: a weight for the time left.
@@ -47,14 +48,15 @@ class Study:
         self, config: TrainConfig, populations: Sequence[int], steps: Sequence[int], seeds: Sequence[int]
     ) -> None:
         self.config = config
+        populations, steps, seeds = (list(dict.fromkeys(values)) for values in (populations, steps, seeds))
         # Seed by seed, so that what is done at any moment is as even as it can be.
         self.cells = [Cell(p, t, s) for s in seeds for t in steps for p in populations]
         fixed = {k: v for k, v in asdict(config).items() if k not in ("population", "num_steps", "seed", "data_root")}
         self.options: dict[str, Any] = {
             **fixed,
-            "populations": list(populations),
-            "steps": list(steps),
-            "seeds": list(seeds),
+            "populations": populations,
+            "steps": steps,
+            "seeds": seeds,
         }
 
     @property
@@ -66,8 +68,14 @@ class Study:
         return replace(self.config, population=cell.population, num_steps=cell.num_steps, seed=cell.seed)
 
     def missing(self, results: Iterable[dict[str, Any]]) -> list[Cell]:
-        """The cells without a result, in order."""
-        done = {Cell(r["population"], r["num_steps"], r["seed"]) for r in results}
+        """The cells without a result, in order.
+
+        Raises: RunError for a record that is none of a cell.
+        """
+        try:
+            done = {Cell(r["population"], r["num_steps"], r["seed"]) for r in results}
+        except KeyError as e:
+            raise RunError(f"results.jsonl holds a line that is no training of a study: it lacks {e}.") from e
         return [cell for cell in self.cells if cell not in done]
 
     def run(self, folder: str, progress: SweepProgress) -> None:
@@ -103,7 +111,12 @@ class Study:
             else:
                 run.start(config, folder, console)
         except run.LossError as error:
-            return {"status": "failed", "reason": str(error), "test_accuracy": [], "seconds_per_epoch": []}
+            return _failed(str(error))
+        except (RunError, CheckpointError, BackendMissingError):
+            # of the folder or the machine: the next training would meet them as well
+            raise
+        except (RuntimeError, MemoryError) as error:
+            return _failed(f"{type(error).__name__}: {error}")
         epochs = [record for record in read_metrics(os.path.join(folder, "metrics.jsonl")) if record["kind"] == "epoch"]
         # By the rate of its steps: an epoch that was interrupted has timed but a part of them.
         rates = [record["images_per_second"] for record in epochs if record["images_per_second"]]
@@ -113,6 +126,10 @@ class Study:
             "test_accuracy": [record["test_accuracy"] for record in epochs],
             "seconds_per_epoch": [train_images / float(rate) for rate in rates],
         }
+
+
+def _failed(reason: str) -> dict[str, Any]:
+    return {"status": "failed", "reason": reason, "test_accuracy": [], "seconds_per_epoch": []}
 
 
 def _weight(cell: Cell) -> int:

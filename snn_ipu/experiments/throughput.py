@@ -16,7 +16,7 @@ import torch
 from .. import ipu
 from ..backends import ipu as ipu_backend
 from ..cli.progress import SweepProgress
-from ..errors import BackendMissingError, UnsupportedError
+from ..errors import BackendMissingError, RunError, UnsupportedError
 from . import machine
 from .journal import Journal
 from .points import DEVICES, NETWORKS, SWEEPS, Point, plan
@@ -37,6 +37,9 @@ runpy.run_module("snn_ipu.experiments.measure", run_name="__main__")
 """
 
 
+_LARGEST = 1e6
+
+
 @dataclass(frozen=True)
 class Settings:
     """How points are measured.
@@ -51,6 +54,14 @@ class Settings:
     seconds: float = 10.0
     timeout: float = 300.0
     ipu_clock_ghz: float = 1.33
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "timeout", "ipu_clock_ghz"):
+            value = getattr(self, name)
+            if not 0 < value <= _LARGEST:
+                raise UnsupportedError(
+                    f"--{name.replace('_', '-')} {value:g}: expected a number above 0 and up to {_LARGEST:g}."
+                )
 
 
 def check_devices(devices: Iterable[str]) -> None:
@@ -98,6 +109,7 @@ class Sweep:
             if unknown:
                 raise UnsupportedError(f"{option} {unknown[0]}: expected one of {', '.join(known)}.")
         check_devices(devices)
+        networks, sweeps, devices = (list(dict.fromkeys(names)) for names in (networks, sweeps, devices))
         self.settings = settings
         self.plan = plan(networks, sweeps, devices, threads, quick=quick)
         if not self.plan:
@@ -106,27 +118,39 @@ class Sweep:
                 "measure. width goes with dsnn, depth with csnn; the quick plan has batch, twin and shares."
             )
         self.options: dict[str, Any] = {
-            "network": list(networks),
-            "sweep": list(sweeps),
-            "device": list(devices),
+            "network": networks,
+            "sweep": sweeps,
+            "device": devices,
             "threads": threads,
             "quick": quick,
             **{name: value for name, value in vars(settings).items() if name != "timeout"},
         }
         self.notes = [HOST_MODEL_NOTE] if "ipu" in devices and not ipu.hardware() else []
 
-    def missing(self, results: Iterable[dict[str, Any]]) -> list[Point]:
-        """The points of the plan without a result, in order."""
-        done = {Point.from_json(record["config"]) for record in results}
+    def missing(self, results: Iterable[dict[str, Any]], retry: bool = False) -> list[Point]:
+        """The points of the plan without a result, in order; with `retry` also those without a measured one.
+
+        Raises: RunError for a record that is none of a point.
+        """
+        done = set()
+        for record in results:
+            try:
+                point, measured = Point.from_json(record["config"]), record["status"] == "ok"
+            except (KeyError, TypeError) as e:
+                raise RunError(f"results.jsonl holds a line that is no point of a sweep: {record!r:.100}.") from e
+            if measured or not retry:
+                done.add(point)
         return [point for point in self.plan if point not in done]
 
-    def run(self, folder: str, progress: SweepProgress) -> None:
-        """Measure what is missing in the folder.
+    def run(self, folder: str, progress: SweepProgress, *, retry: bool = False) -> int:
+        """Measure what is missing in the folder, and with `retry` what failed before.
 
-        Raises: RunError when the folder holds another sweep or cannot be written.
+        Returns: how many points have no measured result.
+
+        Raises: RunError when the folder holds another sweep or cannot be written, or when no point could be measured.
         """
         with Journal(folder, "throughput", self.options, self.notes) as journal:
-            points = self.missing(journal.results)
+            points = self.missing(journal.results, retry)
             progress.skip(len(self.plan) - len(points))
             for point in points:
                 progress.begin(str(point))
@@ -134,6 +158,14 @@ class Sweep:
                 record = {"config": point.to_json(), "sweeps": self.plan[point], **answer}
                 journal.add(record)
                 progress.done(f"{point}: {_outcome(record)}")
+            failed = len(self.missing(journal.results, retry=True))
+            if failed == len(self.plan):
+                first = _outcome(journal.results[0])
+                raise RunError(
+                    f"--out {folder}: none of the {failed} points could be measured; the first: {first}. Mend the "
+                    "cause and add --retry to measure them again."
+                )
+            return failed
 
     def _request(self, point: Point) -> dict[str, Any]:
         return {
