@@ -101,7 +101,7 @@ class SweepProgress:
             BarColumn(),
             TimeElapsedColumn(),
             TextColumn("left:"),
-            TimeRemainingColumn(elapsed_when_finished=False),
+            TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
         )
