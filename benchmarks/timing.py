@@ -14,6 +14,8 @@ from typing import Callable, Sequence
 import torch
 from torch import Tensor
 
+from snn_ipu.experiments.machine import processor
+
 WARMUPS = 3
 
 
@@ -82,14 +84,6 @@ def bytes_kept(forward: Callable[[], Tensor]) -> int:
     return total
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def _commit() -> str:
     root = Path(__file__).parent
     command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
@@ -103,7 +97,7 @@ def _commit() -> str:
 def machine() -> str:
     """The machine and the software, in one line."""
     parts = [
-        f"{_processor()}, {os.cpu_count()} cores",
+        f"{processor()}, {os.cpu_count()} cores",
         f"{torch.get_num_threads()} threads",
         f"load {os.getloadavg()[0]:.2f}",
         f"{platform.system()} {platform.machine()}",

@@ -205,6 +205,20 @@ class TestMeasure:
         assert answer["status"] == "ok" and answer["firing_rate"] is None
         assert answer["flops"]["synapses_forward"] == 8 * (784 * 100 + 1000)
 
+    @pytest.mark.parametrize("spiking", [True, False])
+    def test_an_ipu_trains_as_the_cpu_does(self, spiking):
+        """On the host model: gradients show in the losses of the steps after the first."""
+        losses = {}
+        x, y = torch.rand(8, *IMAGE, generator=torch.Generator().manual_seed(0)), torch.arange(8)
+        with host_sdk():
+            for device in ("cpu", "ipu"):
+                torch.manual_seed(0)
+                point = _small(device=device, spiking=spiking)
+                step = measure.make_step(networks.build(point, IMAGE, CLASSES), point)
+                losses[device] = [step(x, y)[1].item() for _ in range(5)]
+        assert len(set(losses["cpu"])) > 1
+        assert losses["ipu"] == pytest.approx(losses["cpu"], rel=1e-4)
+
     def test_decays_keep_their_value_in_16_bits(self):
         point = _small(precision="bfloat16")
         net = networks.build(point, IMAGE, CLASSES)
@@ -368,6 +382,20 @@ class TestSweep:
     def test_settings_that_no_clock_can_keep_are_refused(self, option, value):
         with pytest.raises(UnsupportedError, match=f"--{option.replace('_', '-')}"):
             Settings(**{option: value})
+
+    @pytest.mark.parametrize(
+        "argv, shown",
+        [
+            (["/usr/bin/snn-ipu", "throughput", "--out", "a b"], "snn-ipu throughput --out 'a b'"),
+            (["experiments/throughput.py", "--quick"], "python experiments/throughput.py --quick"),
+        ],
+    )
+    def test_a_run_names_the_command_that_made_it(self, monkeypatch, tmp_path, argv, shown):
+        monkeypatch.setattr(throughput, "watched", lambda r, t: dict(ANSWER))
+        monkeypatch.setattr(sys, "argv", argv)
+        with _progress() as progress:
+            _sweep().run(str(tmp_path), progress)
+        assert json.loads((tmp_path / "run.json").read_text())["command"] == shown
 
     def test_names_that_are_given_twice_count_once(self):
         twice = _sweep(devices=["cpu", "cpu"], sweeps=["batch", "batch"])

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from typing import Any
+from typing import Any, Callable, TypeVar
 
 import click
 import torch
@@ -17,9 +17,14 @@ from ..experiments.report import write_report
 from ..experiments.throughput import Settings, Sweep, default_devices
 from .progress import SweepProgress
 
-_SETTINGS = Settings()
 _POSITIVE = click.IntRange(min=1)
 _SECONDS = click.FloatRange(min=0, min_open=True)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _setting(name: str, kind: Any, help: str) -> Callable[[Command], Command]:
+    default = getattr(Settings(), name[2:].replace("-", "_"))
+    return click.option(name, type=kind, default=default, show_default=True, help=help)
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -43,30 +48,10 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--threads", type=_POSITIVE, default=torch.get_num_threads, show_default="as torch chooses", help="CPU threads."
 )
-@click.option(
-    "--repeats", type=click.IntRange(min=3), default=_SETTINGS.repeats, show_default=True, help="Timed minibatches."
-)
-@click.option(
-    "--seconds",
-    type=_SECONDS,
-    default=_SETTINGS.seconds,
-    show_default=True,
-    help="Stop the repeats of a point after so long, with three at least.",
-)
-@click.option(
-    "--timeout",
-    type=_SECONDS,
-    default=_SETTINGS.timeout,
-    show_default=True,
-    help="Seconds after which a point is given up, recorded as such.",
-)
-@click.option(
-    "--ipu-clock-ghz",
-    type=_SECONDS,
-    default=_SETTINGS.ipu_clock_ghz,
-    show_default=True,
-    help="Turns cycles of an IPU into seconds: 1.33 for a Mk2, 1.85 for a Bow.",
-)
+@_setting("--repeats", click.IntRange(min=3), "Timed minibatches.")
+@_setting("--seconds", _SECONDS, "Stop the repeats of a point after so long, with three at least.")
+@_setting("--timeout", _SECONDS, "Seconds after which a point is given up, recorded as such.")
+@_setting("--ipu-clock-ghz", _SECONDS, "Turns cycles of an IPU into seconds: 1.33 for a Mk2, 1.85 for a Bow.")
 @click.option("--retry", is_flag=True, help="Measure points again that failed or ran out of time or memory before.")
 @click.option("--quick", is_flag=True, help="A small plan on small networks, done in a minute on a CPU.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and measure nothing.")

@@ -16,7 +16,13 @@ from ..errors import RunError
 from . import machine
 
 # what must stay the same for results to lie in one folder
-_FIXED = ("kind", "machine", "versions", "options")
+_FIXED = ("machine", "versions", "options")
+
+
+def command_line() -> str:
+    """The command that runs, as one would type it."""
+    program, *arguments = sys.argv
+    return shlex.join([*(["python", program] if program.endswith(".py") else [os.path.basename(program)]), *arguments])
 
 
 class Journal:
@@ -33,7 +39,7 @@ class Journal:
         self.folder = folder
         self.header: dict[str, Any] = {
             "kind": kind,
-            "command": shlex.join(["snn-ipu", *sys.argv[1:]]),
+            "command": command_line(),
             "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "machine": machine.describe(),
             "versions": machine.versions(),
@@ -70,11 +76,11 @@ class Journal:
     def _compare(self) -> None:
         before = self._parsed(self._read(self._header_path), self._header_path)
         wanted = json.loads(json.dumps(self.header))
-        if not all(isinstance(before.get(name), dict) for name in _FIXED[1:]):
+        if not all(isinstance(before.get(name), dict) for name in _FIXED):
             raise self._damaged(self._header_path, "it lacks machine, versions or options")
         differing = [
             f"{name}: {key} was {before.get(name, {}).get(key)!r}, is {wanted[name].get(key)!r}"
-            for name in _FIXED[1:]
+            for name in _FIXED
             for key in sorted({*before.get(name, {}), *wanted[name]})
             if before.get(name, {}).get(key) != wanted[name].get(key)
         ]
