@@ -295,6 +295,10 @@ child.wait()
             time.sleep(0.05)
         assert not _alive(child)
 
+    def test_a_network_that_fits_in_no_memory_is_recorded_as_such(self):
+        answer = throughput.watched({**REQUEST, "point": _small(hidden=(10**10,)).to_json()}, timeout=120)
+        assert answer["status"] == "out of memory", answer
+
     def test_a_real_point_in_a_process_of_its_own(self):
         answer = throughput.watched({**REQUEST, "point": _small().to_json()}, timeout=120)
         assert answer["status"] == "ok", answer

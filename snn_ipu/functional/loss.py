@@ -8,6 +8,8 @@ The loss is float64 for a float64 recording, else float32.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ from .spike_time import SpikeTime, Times, spike_times
 _REDUCTIONS = ("mean", "sum", "none")
 
 
-class LossFunctions:
+class LossFunctions(ABC):
     """Base of the losses.
 
     Args:
@@ -61,8 +63,9 @@ class LossFunctions:
     def _call(self) -> str:
         return f"{self.__name__}(...)(spk_out, targets)"
 
+    @abstractmethod
     def _compute_loss(self, out: Tensor, targets: Tensor) -> Tensor:
-        raise NotImplementedError(f"{self.__name__} must define _compute_loss(out, targets).")
+        """The loss of spikes or membranes `out` [T, B, ...]."""
 
     def _classes(self, out: Tensor) -> int:
         return output_classes(out, self.population_code, self.num_classes, self._call)
@@ -98,8 +101,9 @@ class LossFunctions:
 class _CrossEntropy(LossFunctions):
     """Cross entropy of scores [B, C]: loss[b] = -w[y_b] · log softmax(scores[b])[y_b]; mean over samples."""
 
+    @abstractmethod
     def _log_p(self, out: Tensor) -> Tensor:
-        raise NotImplementedError(f"{self.__name__} must define _log_p(out).")
+        """Log-probabilities of the classes, [B, C]."""
 
     def _compute_loss(self, out: Tensor, targets: Tensor) -> Tensor:
         log_p = self._log_p(out)  # [B, C]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Sequence
 
 import torch
@@ -42,7 +43,7 @@ def lstm(
     return fire(mem, threshold, None, inhibition, state_quant), syn, mem
 
 
-class SpikingLSTM(LIF):
+class SpikingLSTM(LIF, ABC):
     """Base of SLSTM and SConv2dLSTM: a product makes the sums of the four gates, one fused step does all the rest.
 
     The input's share of the sums is computed for all time steps at once, the membrane's step by step.
@@ -53,13 +54,13 @@ class SpikingLSTM(LIF):
     syn: Tensor
     mem: Tensor
 
+    @abstractmethod
     def input_sums(self, x: Tensor) -> Tensor:
         """The input's share of the gates' sums, biases included, [B, 4 * features, ...]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def membrane_sums(self, mem: Tensor) -> Tensor:
         """The membrane's share, [B, 4 * features, ...]."""
-        raise NotImplementedError
 
     def gates(self, sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The sums of input gate, forget gate, candidate and output gate, [B, features, ...] each."""
@@ -95,8 +96,9 @@ class SpikingLSTM(LIF):
         params = ("i", "f", "o", *self._param_names)
         return register(type(self).step, self.state_names, params, tuple(self.flags().items()), self.spike_grad)
 
+    @abstractmethod
     def _check_input(self, x: Tensor, time: bool) -> None:
-        raise NotImplementedError
+        """Raises: ShapeError where x is no input of this layer, with a leading time axis where `time` is set."""
 
     def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
         self._check_input(x, time=False)
