@@ -81,7 +81,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         seen.append(threads)
         Work(function)(data)
 
-    monkeypatch.setattr(openmp, "parallel", lambda: ctypes.cast(runtime, ctypes.c_void_p).value)
+    one = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0)
+    pair = openmp.Runtime(*(ctypes.cast(f, ctypes.c_void_p) for f in (runtime, one)))
+    monkeypatch.setattr(openmp, "runtime", lambda: ctypes.addressof(pair))
     yield seen
 
 
@@ -104,6 +106,25 @@ def test_threads__one_or_little_work__starts_none(asked: list[int]) -> None:
     torch.set_num_threads(2)
     snn.Leaky(0.5, backend="cpu").sequence(torch.ones(2, 3, 100))
     assert asked == []
+
+
+@pytest.mark.parametrize("number", [0, 1, 6])
+@pytest.mark.parametrize("started", [1, 3, 7])
+def test_shares__fewer_threads_than_asked_for_or_any_number__all_blocks_are_done_once(
+    monkeypatch: pytest.MonkeyPatch, number: int, started: int
+) -> None:
+    expected = results(layer())
+
+    @Parallel
+    def parallel(function: int, data: int, threads: int, flags: int) -> None:
+        for _ in range(started):
+            Work(function)(data)
+
+    thread_number = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: number)
+    runtime = openmp.Runtime(*(ctypes.cast(f, ctypes.c_void_p) for f in (parallel, thread_number)))
+    monkeypatch.setattr(openmp, "runtime", lambda: ctypes.addressof(runtime))
+    torch.set_num_threads(7)
+    assert all(torch.equal(a, b) for a, b in zip(results(layer()), expected))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -198,7 +219,7 @@ def test_data_loader__after_parallel_kernels__workers_neither_hang_nor_warn() ->
 
 def test_runtime__torch_has_none__kernels_run_on_one_thread_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = results(layer())
-    monkeypatch.setattr(openmp, "_entry", lambda: 0)
+    monkeypatch.setattr(openmp, "_torchs", lambda: None)
     openmp._warn.cache_clear()
     with pytest.warns(UserWarning, match="one thread: torch uses no OpenMP runtime") as seen:
         again = results(layer())
@@ -206,7 +227,7 @@ def test_runtime__torch_has_none__kernels_run_on_one_thread_with_one_warning(mon
     assert all(torch.equal(a, b) for a, b in zip(again, expected))
 
 
-def test_entry__no_map_of_the_process__finds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runtime__no_map_of_the_process__finds_none(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nowhere:
         def __init__(self, path: str):
             self.path = path
@@ -214,6 +235,6 @@ def test_entry__no_map_of_the_process__finds_none(monkeypatch: pytest.MonkeyPatc
         def read_text(self) -> Any:
             raise FileNotFoundError(self.path)
 
-    assert openmp._entry() != 0
+    assert openmp._torchs() is not None
     monkeypatch.setattr(openmp, "Path", Nowhere)
-    assert openmp._entry.__wrapped__() == 0
+    assert openmp._torchs.__wrapped__() is None

@@ -78,7 +78,7 @@ class Built:
             (ctypes.c_int64 * len(sizes))(*sizes),
             (ctypes.c_void_p * len(tensors))(*[None if t is None else t.data_ptr() for t in tensors]),
             threads,
-            openmp.parallel() if threads > 1 else None,
+            openmp.runtime() if threads > 1 else None,
         )
 
 

@@ -19,9 +19,15 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+class Runtime(ctypes.Structure):
+    """Addresses of an OpenMP runtime's functions, as kernels take them."""
+
+    _fields_ = [("GOMP_parallel", ctypes.c_void_p), ("omp_get_thread_num", ctypes.c_void_p)]
+
+
 @functools.lru_cache(maxsize=None)
-def _entry() -> int:
-    """The address of GOMP_parallel in the runtime that libtorch_cpu itself is linked to, 0 where there is none."""
+def _torchs() -> Runtime | None:
+    """The runtime that libtorch_cpu itself is linked to, None where there is none."""
     try:
         maps = Path("/proc/self/maps").read_text()
     except OSError:
@@ -30,9 +36,12 @@ def _entry() -> int:
         path = line[line.find("/") :]
         if path.endswith("/libtorch_cpu.so"):
             # A handle's symbols include those of the libraries that it depends on, and of no others.
-            entry = getattr(ctypes.CDLL(path), "GOMP_parallel", None)
-            return 0 if entry is None else ctypes.cast(entry, ctypes.c_void_p).value or 0
-    return 0
+            library = ctypes.CDLL(path)
+            names = ("GOMP_parallel", "omp_get_thread_num")
+            if not all(hasattr(library, name) for name in names):
+                return None
+            return Runtime(*(ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in names))
+    return None
 
 
 @functools.lru_cache(maxsize=None)
@@ -40,8 +49,8 @@ def _warn(reason: str) -> None:
     warnings.warn(f"CPU kernels run on one thread: {reason}", stacklevel=3)
 
 
-def parallel() -> int:
-    """The address of `GOMP_parallel(function, data, threads, flags)`, or 0 with one warning where it cannot be used.
+def runtime() -> int:
+    """The address of torch's runtime, a `Runtime`; 0 with one warning where it cannot be used.
 
     A forked child has none of its parent's threads, and GNU's runtime would wait for them for ever. Workers of a
     DataLoader never ask: torch gives them one thread.
@@ -49,7 +58,8 @@ def parallel() -> int:
     if _forked:
         _warn("this process was forked. Start it with the 'spawn' method to use more.")
         return 0
-    address = _entry()
-    if not address:
+    found = _torchs()
+    if found is None:
         _warn("torch uses no OpenMP runtime that was found.")
-    return address
+        return 0
+    return ctypes.addressof(found)

@@ -333,8 +333,8 @@ inline void copy(V* to, const S* from, int64_t n) {{
 """
 
 _ENTRY = """
-extern "C" void {name}(const int64_t* sizes, void* const* buffers, int64_t threads, snn::parallel_t parallel) {{
-  snn::for_blocks((sizes[1] + BLOCK - 1) / BLOCK, threads, parallel,
+extern "C" void {name}(const int64_t* sizes, void* const* buffers, int64_t threads, const snn::Runtime* runtime) {{
+  snn::for_blocks((sizes[1] + BLOCK - 1) / BLOCK, threads, runtime,
                   [=](int64_t block) {{ {name}_block(sizes, buffers, block); }});{after}
 }}
 """

@@ -80,7 +80,7 @@ class Layout:
 class Kernel:
     """C++ source with the order of the buffers that its functions take.
 
-    `forward(sizes, buffers, threads, parallel)`; sizes are T, M (neurons), N (features), then the time strides of x and
+    `forward(sizes, buffers, threads, runtime)`; sizes are T, M (neurons), N (features), then the time strides of x and
     of the gradients that come in, in elements.
 
     Attributes:

@@ -175,31 +175,46 @@ inline S max_(S a, S b) {
   return a > b || a != a ? a : b;
 }
 
-// Calls work(block) for every block. Blocks are handed out one by one; what a block computes depends on no thread.
-using parallel_t = void (*)(void (*)(void*), void*, unsigned, unsigned);
+// The OpenMP runtime to use: the addresses of GOMP_parallel and omp_get_thread_num.
+struct Runtime {
+  void (*parallel)(void (*)(void*), void*, unsigned, unsigned);
+  int (*thread_number)();
+};
 
+// Every thread starts with a share of neighbouring blocks, the same in every launch, so that what it wrote before is
+// still in its cache; then it helps the others. What a block computes depends on no thread.
 template <class Work>
-struct Blocks {
+struct Shares {
+  struct alignas(64) Share {
+    int64_t next, end;
+  };
   const Work& work;
+  const Runtime& runtime;
   int64_t count;
-  int64_t next;
+  Share* shares;
+
   static void run(void* self) {
-    auto* blocks = static_cast<Blocks*>(self);
-    for (;;) {
-      const int64_t block = __atomic_fetch_add(&blocks->next, 1, __ATOMIC_RELAXED);
-      if (block >= blocks->count) return;
-      blocks->work(block);
+    const auto& all = *static_cast<Shares*>(self);
+    const int64_t own = all.runtime.thread_number();
+    for (int64_t i = 0; i < all.count; ++i) {
+      Share& share = all.shares[(own + i) % all.count];
+      for (int64_t block; (block = __atomic_fetch_add(&share.next, 1, __ATOMIC_RELAXED)) < share.end;) all.work(block);
     }
   }
 };
 
+// Calls work(block) for every block, on one thread where there is no runtime.
 template <class Work>
-inline void for_blocks(int64_t count, int64_t threads, parallel_t parallel, const Work& work) {
-  Blocks<Work> blocks{work, count, 0};
-  if (threads <= 1 || count <= 1 || parallel == nullptr)
-    Blocks<Work>::run(&blocks);
-  else
-    parallel(&Blocks<Work>::run, &blocks, unsigned(threads < count ? threads : count), 0);
+inline void for_blocks(int64_t blocks, int64_t threads, const Runtime* runtime, const Work& work) {
+  const int64_t count = threads < blocks ? threads : blocks;
+  if (count <= 1 || runtime == nullptr) {
+    for (int64_t block = 0; block < blocks; ++block) work(block);
+    return;
+  }
+  Shares<Work> all{work, *runtime, count, new typename Shares<Work>::Share[count]};
+  for (int64_t i = 0; i < count; ++i) all.shares[i] = {blocks * i / count, blocks * (i + 1) / count};
+  runtime->parallel(&Shares<Work>::run, &all, unsigned(count), 0);
+  delete[] all.shares;
 }
 
 }  // namespace snn
