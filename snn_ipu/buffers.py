@@ -7,6 +7,7 @@ thread lets go of it. `limit` bounds what lies idle; memory in use is bounded by
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import weakref
@@ -20,6 +21,14 @@ from torch import Tensor
 
 _SMALL = 1 << 16
 _ALIGN = 64
+_BYTE = np.dtype(np.uint8)
+# NumPy's name of a type, where it has one, and the size of an element.
+_DTYPES: dict[torch.dtype, tuple[np.dtype | None, int]] = {
+    torch.float64: (np.dtype(np.float64), 8),
+    torch.float32: (np.dtype(np.float32), 4),
+    torch.float16: (np.dtype(np.float16), 2),
+    torch.bfloat16: (None, 2),
+}
 
 
 class Stats(NamedTuple):
@@ -65,22 +74,23 @@ class Pool:
         self._idle = 0
         self._loans: dict[int, tuple[weakref.ref[np.ndarray], np.ndarray, int]] = {}
 
-    def take(self, nbytes: int) -> np.ndarray:
-        """A writable uint8 array of exactly nbytes, 64-byte aligned, with undefined content."""
+    def take(self, nbytes: int, shape: Sequence[int], strides: Sequence[int] | None, dtype: np.dtype) -> np.ndarray:
+        """A writable array of nbytes, 64-byte aligned, with undefined content; strides in bytes, None if contiguous."""
         size = _size_class(nbytes)
         with self._lock:
-            self._collect()
+            if self._returned:
+                self._collect()
             blocks = self._free.get(size)
             block = blocks.pop() if blocks else None
             if block is not None:
                 self._idle -= size
         if block is None:
             block = self._allocate(size)
-        view = block[:nbytes]
+        array: np.ndarray = np.ndarray(shape, dtype, block, 0, strides)
         # The callback may run at any point of any thread, also while this one holds the lock, so it never waits.
-        loan = weakref.ref(view, self._give_back)
+        loan = weakref.ref(array, self._give_back)
         self._loans[id(loan)] = loan, block, size
-        return view
+        return array
 
     def _allocate(self, size: int) -> np.ndarray:
         try:
@@ -152,14 +162,14 @@ def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> T
     The tensor cannot grow in place: `resize_` to more elements raises RuntimeError, as for any tensor over foreign
     memory; clone it first.
     """
-    count = 1
-    for size in shape:
-        count *= size
-    nbytes = count * torch.finfo(dtype).bits // 8
+    known, itemsize = _DTYPES[dtype]
+    nbytes = math.prod(shape) * itemsize
     if nbytes < _SMALL or _pool.limit == 0:
         return torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="cpu")
+    if known is not None:
+        return torch.from_numpy(_pool.take(nbytes, shape, [itemsize * s for s in strides], known))
     # In place, since a view would name another tensor as its base.
-    return torch.frombuffer(_pool.take(nbytes), dtype=dtype).as_strided_(shape, strides)
+    return torch.frombuffer(_pool.take(nbytes, (nbytes,), None, _BYTE), dtype=dtype).as_strided_(shape, strides)
 
 
 def stats() -> Stats:
