@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any, Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from ._compat import in_transform, is_compiling
 from .backends import operators, select
-from .backends.call import Call, state_dtype
+from .backends.call import Call, Runner, state_dtype
 from .backends.call import Result as Result
 from .backends.operators import register as register
 from .errors import ShapeError
-from .surrogate import SpikeGrad
+from .surrogate import SpikeGrad, Surrogate
+
+# What runs calls that were seen before, so that a loop over single steps does not check and choose anew each time.
+_runners: dict[Any, Runner] = {}
+_REMEMBERED = 4096
 
 
 def _checked_x(owner: str, x: Any, time: bool) -> Tensor:
@@ -72,7 +78,7 @@ def _checked_state(
                 "(snn_ipu.utils.reset(net) for a whole network) before a new batch."
             )
         _check_device(owner, name, s, x)
-        checked.append(s.to(dtype))
+        checked.append(s if s.dtype == dtype else s.to(dtype))
     return tuple(checked)
 
 
@@ -82,7 +88,7 @@ def _checked_params(owner: str, params: Mapping[str, Tensor], x: Tensor, frame: 
     for name, p in params.items():
         _check_device(owner, name, p, x)
         if p.dim() == 0:
-            fitted[name] = p.to(dtype)
+            fitted[name] = p if p.dtype == dtype else p.to(dtype)
             continue
         sizes = tuple(p.shape)
         fits = len(sizes) <= len(frame) and all(s in (1, f) for s, f in zip(reversed(sizes), reversed(frame)))
@@ -119,6 +125,16 @@ def check(
     return x, _checked_state(owner, state_names, state, start or {}, x, x.shape if static else x.shape[1:])
 
 
+def _seen(x: Any, state: Any, params: Mapping[str, Tensor]) -> tuple[Any, ...]:
+    """All that a call's checks and its backend look at in tensors, and in how torch runs just now."""
+
+    def looks(t: Any) -> Any:
+        return (t.shape, t.stride(), t.dtype, t.device, t.requires_grad) if isinstance(t, Tensor) else type(t)
+
+    states = map(looks, state) if isinstance(state, (tuple, list)) else (type(state),)
+    return (torch.is_grad_enabled(), in_transform(), looks(x), *states, *params, *map(looks, params.values()))
+
+
 def scan(
     owner: str,
     fn: Callable[..., Any],
@@ -150,21 +166,36 @@ def scan(
 
     Raises: ShapeError for input, states or parameters that do not fit; BackendMissingError; UnsupportedError.
     """
+    name = select.requested(backend)
+    # Nothing is remembered while a graph is recorded, which would then depend on what this process ran before.
+    remembers = type(x) is Tensor and isinstance(spike_grad, Surrogate) and not is_compiling()
+    how = (fn, tuple(flags.items()), spike_grad, type(num_steps), num_steps, traced, single, name)
+    key = (*how, *_seen(x, state, params)) if remembers else None
+    runner = _runners.get(key)
+    if runner is not None:
+        initial = (None,) * len(state_names) if state is None else tuple(state)
+        return runner(Call(fn, state_names, x, initial, params, flags, spike_grad, num_steps, traced, single))
     x, initial = check(owner, state_names, x, state, start=start, num_steps=num_steps, traced=traced, single=single)
     frame = x.shape if single or num_steps is not None else x.shape[1:]
     call = Call(
-        fn=fn,
-        state_names=state_names,
-        x=x,
-        initial=initial,
-        params=_checked_params(owner, params, x, frame),
-        flags=flags,
-        spike_grad=spike_grad,
-        num_steps=num_steps,
-        traced=traced,
-        single=single,
+        fn,
+        state_names,
+        x,
+        initial,
+        _checked_params(owner, params, x, frame),
+        flags,
+        spike_grad,
+        num_steps,
+        traced,
+        single,
         learned=tuple(n for n, p in params.items() if p.requires_grad),
     )
     if operator and x.device.type == "cpu" and backend in ("auto", "cpu"):
         return operators.run(call, operator)
-    return select.run(call, backend)
+    runner = select.settle(call, name)
+    given = (*(state or initial), *params.values())
+    if remembers and x.device.type == "cpu" and all(map(is_, (*call.initial, *call.params.values()), given)):
+        if len(_runners) >= _REMEMBERED:
+            _runners.clear()
+        _runners[key] = runner
+    return runner(call)

@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 import torch
 
-from snn_ipu import buffers
+from snn_ipu import buffers, scan
 from snn_ipu.backends import cache, select
 
 hypothesis.settings.register_profile(
@@ -40,6 +40,7 @@ def _same_start(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     monkeypatch.delenv("SNN_IPU_BACKEND", raising=False)
     monkeypatch.setattr(select, "_warned", set())
+    monkeypatch.setattr(scan, "_runners", {})
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import snn_ipu as snn
+from snn_ipu import scan
 from snn_ipu.backends import cache, cpu, select
 from snn_ipu.errors import BackendMissingError, BuildError, FallbackWarning
 
@@ -39,6 +40,7 @@ def forget() -> None:
             if hasattr(value, "cache_clear"):
                 value.cache_clear()
     select._warned.clear()
+    scan._runners.clear()
 
 
 @pytest.fixture()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Callable, Mapping, NamedTuple
 
 import torch
@@ -11,8 +10,7 @@ from torch import Tensor
 from ..surrogate import SpikeGrad
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """T steps of one neuron layer.
 
     Attributes:
@@ -71,6 +69,10 @@ class Result(NamedTuple):
     spk: Tensor
     states: tuple[Tensor, ...]
     traces: dict[str, Tensor]
+
+
+# Runs a call, and every other one that differs in nothing but the values of its tensors.
+Runner = Callable[[Call], Result]
 
 
 def state_dtype(dtype: torch.dtype) -> torch.dtype:

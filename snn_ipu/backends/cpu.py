@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Sequence
@@ -22,7 +23,7 @@ from ..compiler.trace import trace
 from ..errors import BuildError, TraceError
 from ..surrogate import Surrogate
 from . import cache, openmp
-from .call import Call, Result, state_dtype
+from .call import Call, Result, Runner, state_dtype
 from .layout import Frames, Strides, arrange, arrange_over_time
 
 NAME = "cpu"
@@ -75,10 +76,10 @@ class Built:
         """Call `forward` or `backward` of the library; tensors in the kernel's order, None for a null pointer."""
         threads = torch.get_num_threads() if sizes[0] * sizes[1] >= _PARALLEL_FROM else 1
         function(
-            (ctypes.c_int64 * len(sizes))(*sizes),
-            (ctypes.c_void_p * len(tensors))(*[None if t is None else t.data_ptr() for t in tensors]),
+            struct.pack(f"{len(sizes)}q", *sizes),
+            struct.pack(f"{len(tensors)}P", *[0 if t is None else t.data_ptr() for t in tensors]),
             threads,
-            openmp.runtime() if threads > 1 else None,
+            openmp.runtime() if threads > 1 else 0,
         )
 
 
@@ -328,16 +329,23 @@ class _Scan(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        prepared: Prepared = ctx.prepared
-        wanted = ctx.needs_input_grad[4 : 5 + len(prepared.signature.states)]
-        grads_in = prepared.backward(ctx.steps, ctx.single, ctx.spike_params, ctx.saved_tensors, grads, wanted)
-        return (None, None, None, None, *grads_in)
+        # Gradients of gradients are refused there; the check itself costs as much as a small kernel.
+        return (_refuse_twice if torch.is_grad_enabled() else _backward)(ctx, *grads)
 
 
-def run(call: Call) -> Result:
-    """Run the call as one kernel, with one kernel as its backward pass.
+def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    prepared: Prepared = ctx.prepared
+    wanted = ctx.needs_input_grad[4 : 5 + len(prepared.signature.states)]
+    grads_in = prepared.backward(ctx.steps, ctx.single, ctx.spike_params, ctx.saved_tensors, grads, wanted)
+    return (None, None, None, None, *grads_in)
+
+
+_refuse_twice = once_differentiable(_backward)
+
+
+def settle(call: Call) -> Runner:
+    """What runs calls like this one: one kernel, with one kernel as its backward pass.
 
     Raises: BuildError when the kernel cannot be built; TraceError when the step cannot become one.
     """
@@ -365,14 +373,14 @@ def run(call: Call) -> Result:
             learn,
         )
     )
-    out = _Scan.apply(  # type: ignore[no-untyped-call]
-        prepared,
-        call.steps,
-        call.single,
-        spike_params(call.spike_grad, call.state_dtype),
-        x,
-        *call.initial,
-        *map(prepared.frames.spread, params.values()),
-    )
-    count = 1 + len(call.state_names)
-    return Result(out[0], out[1:count], dict(zip(call.traced, out[count:])))
+    values = spike_params(call.spike_grad, call.state_dtype)
+    steps, single, traced, count = call.steps, call.single, call.traced, 1 + len(call.state_names)
+    spread = prepared.frames.spread
+
+    def run(call: Call) -> Result:
+        out = _Scan.apply(  # type: ignore[no-untyped-call]
+            prepared, steps, single, values, call.x, *call.initial, *map(spread, call.params.values())
+        )
+        return Result(out[0], out[1:count], dict(zip(traced, out[count:])))
+
+    return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import BackendMissingError
-from .call import Call, Result
+from .call import Call, Runner
 
 NAME = "cuda"
 
@@ -18,6 +18,6 @@ def obstacle(call: Call) -> str | None:
     return status()
 
 
-def run(call: Call) -> Result:
+def settle(call: Call) -> Runner:
     """Always raises BackendMissingError."""
     raise BackendMissingError(f"backend='cuda': {status()}.")

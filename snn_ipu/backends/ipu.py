@@ -33,7 +33,7 @@ from ..compiler.trace import trace
 from ..errors import BackendMissingError, BuildError, FallbackWarning, TraceError, UnsupportedError
 from ..surrogate import SpikeGrad, Surrogate, on_device
 from . import cache, reference
-from .call import Call, Result
+from .call import Call, Result, Runner
 from .tile_memory import CUSTOM_OPS, ROOM, TILES, ScanBytes, ScanSizes, scan_bytes
 
 NAME = "ipu"
@@ -536,6 +536,11 @@ def _refusal(label: str, need: ScanBytes, held: int, checkpoint: int) -> Unsuppo
         "free. Use fewer steps, a smaller batch with gradient_accumulation, float16, or another "
         "snn_ipu.ipu.options(checkpoint=...); replication splits the batch over more IPUs."
     )
+
+
+def settle(call: Call) -> Runner:
+    """What runs calls like this one."""
+    return run
 
 
 def run(call: Call) -> Result:

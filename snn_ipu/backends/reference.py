@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..surrogate import using
-from .call import Call, Result
+from .call import Call, Result, Runner
 
 NAME = "reference"
 
@@ -20,6 +20,11 @@ def status() -> str | None:
 def obstacle(call: Call) -> str | None:
     """Why this backend cannot run the call; it runs every call."""
     return None
+
+
+def settle(call: Call) -> Runner:
+    """What runs calls like this one."""
+    return run
 
 
 def run(call: Call) -> Result:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import BackendMissingError, BuildError, FallbackWarning, UnsupportedError, warn
 from . import cpu, cuda, ipu, reference
-from .call import Call, Result
+from .call import Call, Runner
 
 
 class Backend(Protocol):
@@ -21,7 +21,7 @@ class Backend(Protocol):
 
     def obstacle(self, call: Call) -> str | None: ...
 
-    def run(self, call: Call) -> Result: ...
+    def settle(self, call: Call) -> Runner: ...
 
 
 class Status(NamedTuple):
@@ -68,28 +68,32 @@ def _warn_once(reason: str) -> None:
         )
 
 
-def run(call: Call, requested: str) -> Result:
-    """Run the call on the backend asked for; with "auto", on the one of x's device.
+def requested(name: str) -> str:
+    """The backend that is asked for: the name itself, or what SNN_IPU_BACKEND says in place of "auto"."""
+    return check_name(os.environ.get("SNN_IPU_BACKEND") or name) if name == "auto" else check_name(name)
 
-    Raises: BackendMissingError when the backend does not work here; UnsupportedError when it cannot run this call.
+
+def settle(call: Call, name: str) -> Runner:
+    """What runs the call, on the backend asked for; with "auto", on the one of x's device.
+
+    Raises: BackendMissingError when the backend does not work here; UnsupportedError when it cannot run this call;
+        BuildError when its kernel cannot be built.
     """
-    if requested == "auto":
-        requested = check_name(os.environ.get("SNN_IPU_BACKEND") or "auto")
-    if requested != "auto":
-        module = BACKENDS[check_name(requested)]
+    if name != "auto":
+        module = BACKENDS[name]
         missing = module.status()
         if missing is not None:
-            raise BackendMissingError(f"backend={requested!r}: {missing}.")
+            raise BackendMissingError(f"backend={name!r}: {missing}.")
         reason = module.obstacle(call)
         if reason is not None:
-            raise UnsupportedError(f"backend={requested!r} cannot run {call.fn.__name__}: {reason}.")
-        return module.run(call)
+            raise UnsupportedError(f"backend={name!r} cannot run {call.fn.__name__}: {reason}.")
+        return module.settle(call)
     module = BACKENDS.get(call.x.device.type, reference)
     reason = module.obstacle(call)
     if reason is None:
         try:
-            return module.run(call)
+            return module.settle(call)
         except BuildError as error:
             reason = str(error)
     _warn_once(reason)
-    return reference.run(call)
+    return reference.settle(call)

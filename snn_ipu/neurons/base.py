@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from itertools import zip_longest
 from typing import Any, Callable, ClassVar, Iterable, Mapping, Sequence, Tuple, Union
 
 import torch
@@ -127,30 +128,35 @@ class SpikingNeuron(nn.Module):
         Raises: TypeError for unknown states, or states with init_hidden; ShapeError for shapes that do not fit;
             UnsupportedError for a call without states in a model for an IPU.
         """
+        state = self._given(states, named) if named or len(states) > len(self.state_names) else states
+        if self.init_hidden and any(s is not None for s in state):
+            raise TypeError(
+                f"{type(self).__name__}(init_hidden=True) called with states: expected the input alone. "
+                "Drop the states, or build the neuron with init_hidden=False."
+            )
+        kept = not traced_once(x)
+        if not (kept or states or named):
+            raise UnsupportedError(
+                f"{type(self).__name__}(x) in a model for an IPU: expected states, because modules keep none there. "
+                "Start with mem = neuron.reset_mem() and go on with spk, mem = neuron(x, mem), or use unroll."
+            )
+        current = [getattr(self, n) if s is None else s for n, s in zip_longest(self.state_names, state)]
+        spk, new = self.advance(x, [None if isinstance(s, Tensor) and s.shape == (0,) else s for s in current])
+        if kept:
+            # As setattr does for a buffer, which would look the name up in every other place first.
+            self._buffers.update(zip(self.state_names, new))
+        if self.init_hidden and not self.output:
+            return spk
+        return (spk, *(s for name, s in zip(self.state_names, new) if name != "spk"))
+
+    def _given(self, states: Sequence[Tensor | None], named: Mapping[str, Tensor | None]) -> list[Tensor | None]:
         given = {**dict(zip(self.state_names, states)), **named}
         if len(given) != len(states) + len(named) or not given.keys() <= set(self.state_names):
             raise TypeError(
                 f"{type(self).__name__}(x, {len(states)} states{''.join(f', {n}=...' for n in named)}): expected at "
                 f"most {', '.join(self.state_names)}, each once. Pass what the step before returned."
             )
-        if self.init_hidden and any(s is not None for s in given.values()):
-            raise TypeError(
-                f"{type(self).__name__}(init_hidden=True) called with states: expected the input alone. "
-                "Drop the states, or build the neuron with init_hidden=False."
-            )
-        state = [getattr(self, n) if given.get(n) is None else given[n] for n in self.state_names]
-        if traced_once(x) and not given:
-            raise UnsupportedError(
-                f"{type(self).__name__}(x) in a model for an IPU: expected states, because modules keep none there. "
-                "Start with mem = neuron.reset_mem() and go on with spk, mem = neuron(x, mem), or use unroll."
-            )
-        spk, new = self.advance(x, [None if isinstance(s, Tensor) and s.shape == (0,) else s for s in state])
-        if not traced_once(x):
-            # As setattr does for a buffer, which would look the name up in every other place first.
-            self._buffers.update(zip(self.state_names, new))
-        if self.init_hidden and not self.output:
-            return spk
-        return (spk, *(s for name, s in zip(self.state_names, new) if name != "spk"))
+        return [given.get(n) for n in self.state_names]
 
     def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
         """One step from an explicit state; touches nothing of the module."""
