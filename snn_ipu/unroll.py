@@ -271,12 +271,19 @@ class _Run:
         try:
             out = self.call(function, args, kwargs, varies)
         except RuntimeError as error:
-            if self.num_steps is not None or self.final:
+            if type(error) is not RuntimeError:
                 raise
+            static = self.num_steps is not None
+            given = f"unroll(x of shape {tuple(self.x.shape)}" + (f", num_steps={self.num_steps})" if static else ")")
+            frames = ", ".join(f"{list(v.frames.shape)} of {v.frames.dtype}" for v in values)
+            failed = f"{given}: {_called(node)!r} fails on frames {frames} ({error})"
+            if self.final:
+                raise RuntimeError(f"{failed}. Check what the layer before it gives.") from error
+            remedy = "" if static else " Pass num_steps= if x is one static frame [B, ...]."
+            remedy += "" if self.x.is_floating_point() else " Convert images by x.float() / 255."
             raise ShapeError(
-                f"unroll(x of shape {tuple(self.x.shape)}): {_called(node)} fails on frames of shape "
-                f"{[tuple(v.frames.shape) for v in values]} ({error}). Expected x [T, B, ...], and a network that "
-                "takes [B, ...]. Pass num_steps= if x is one static frame [B, ...]."
+                f"{failed}. Expected x {'[B, ...]' if static else '[T, B, ...]'}, and a network that takes such frames "
+                f"[B, ...].{remedy}"
             ) from error
         if not varies:
             return _wrap(out, varies=False) if values else out

@@ -402,16 +402,17 @@ def test_surrogate__plain_callable__is_refused_by_name_and_run_by_the_reference(
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("backend", ["auto", "cpu", "reference"])
 def test_step__returning_too_few_or_too_many_values__is_refused_by_every_backend(count: int, backend: str) -> None:
     def step(x: Tensor, mem: Tensor) -> Any:
         return spike(mem) if count == 0 else (spike(mem),) * count
 
     kind = snn.neuron(states=("mem",))(step)
     found = "one value" if count == 0 else f"{count} values"
-    with pytest.raises(
+    with warnings.catch_warnings(), pytest.raises(
         snn.errors.UnsupportedError, match=rf"returned {found}; expected a tuple of spk and 1 new states"
     ):
+        warnings.simplefilter("error")
         kind(backend=backend).sequence(torch.randn(3, 2, 4))
 
 

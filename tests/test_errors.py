@@ -269,6 +269,16 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]] = {
         ShapeError,
         ("unroll(x of shape (3, 4))", "Expected x [T, B, ...]", "Pass num_steps="),
     ),
+    "unroll_integer_images": (
+        lambda: snn.unroll(net(), FRAME.byte(), num_steps=2),
+        ShapeError,
+        ("unroll(x of shape (3, 4), num_steps=2)", "'0' fails on frames [3, 4] of torch.uint8", "x.float() / 255"),
+    ),
+    "unroll_layer_of_another_width": (
+        lambda: snn.unroll(nn.Sequential(net(), nn.Linear(3, 2)), SEQUENCE),
+        RuntimeError,
+        ("unroll(x of shape (5, 3, 4))", "'1' fails on frames [15, 2] of torch.float32", "the layer before it"),
+    ),
     "unroll_images_without_num_steps": (
         lambda: snn.unroll(snn.models.CSNN(), torch.ones(6, 1, 28, 28)),
         ShapeError,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..compiler.trace import check_outputs
 from ..errors import UnsupportedError
 from ..surrogate import using
 from .call import Call, Result, Runner
@@ -48,12 +49,7 @@ def run(call: Call) -> Result:
         for x_t in inputs:
             versions = _versions(x_t, *states)
             out = call.fn(x_t, *states, **call.params, **call.flags)
-            if not isinstance(out, (tuple, list)) or len(out) != 1 + len(states):
-                found = f"{len(out)} values" if isinstance(out, (tuple, list)) else "one value"
-                raise UnsupportedError(
-                    f"step {call.fn.__name__} returned {found}; expected a tuple of spk and {len(states)} new states. "
-                    f"Return ({', '.join(('spk', *call.state_names))})."
-                )
+            check_outputs(call.fn, out, call.state_names)
             spk, *new = out
             if _versions(x_t, *states) != versions:
                 raise UnsupportedError(

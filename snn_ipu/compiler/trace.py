@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from .._compat import random_state
-from ..errors import TraceError
+from ..errors import TraceError, UnsupportedError
 from ..surrogate import Expression, Surrogate, spike
 from .program import BOOL_OPS, REAL_OPS, Graph, Program
 
@@ -378,6 +378,17 @@ def inline_surrogate(graph: Graph, surrogate: Surrogate, u: int) -> int:
     return _inline(graph, surrogate, surrogate.factory.expression, u)
 
 
+def check_outputs(fn: Callable[..., Any], out: Any, states: Sequence[str]) -> None:
+    """Refuse what a step returned where it is not spk and the new states; raises UnsupportedError."""
+    if isinstance(out, (tuple, list)) and len(out) == 1 + len(states):
+        return
+    found = f"{len(out)} values" if isinstance(out, (tuple, list)) else "one value"
+    raise UnsupportedError(
+        f"step {fn.__name__} returned {found}; expected a tuple of spk and {len(states)} new states. "
+        f"Return ({', '.join(('spk', *states))})."
+    )
+
+
 def trace(
     fn: Callable[..., Any],
     states: Sequence[str],
@@ -392,16 +403,11 @@ def trace(
         states, params: names of the tensors; flags: values that are resolved while tracing.
         surrogate: what `spike` differentiates with; its expression must be traceable too.
 
-    Raises: TraceError that names the line and the allowed operations.
+    Raises: TraceError that names the line and the allowed operations; UnsupportedError for too few or too many values.
     """
     subject = f"step {fn.__name__}"
     tracer, out = _record(fn, subject, ["x", *states], {p: f"param_{p}" for p in params}, flags)
-    if not isinstance(out, (tuple, list)) or len(out) != 1 + len(states):
-        found = f"{len(out)} values" if isinstance(out, (tuple, list)) else "one value"
-        raise TraceError(
-            f"{subject} returned {found}; expected a tuple of spk and {len(states)} new states "
-            f"({', '.join(states)}). Return (spk, {', '.join(states)})."
-        )
+    check_outputs(fn, out, states)
     graph = Graph()
     env = {"x": graph.input("x"), **{s: graph.input(f"state:{s}") for s in states}}
     env.update({f"param_{p}": graph.input(f"param:{p}") for p in params})
@@ -420,4 +426,4 @@ def trace(
     return program
 
 
-__all__ = ["ALLOWED", "inline_surrogate", "trace"]
+__all__ = ["ALLOWED", "check_outputs", "inline_surrogate", "trace"]
