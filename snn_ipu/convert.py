@@ -33,10 +33,11 @@ class Conversion:
     notes: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        lines = [f"{len(self.converted)} converted"]
-        lines += [f"{path or '(root)'} kept: {reason}" for path, reason in self.kept]
-        lines += [f"{path or '(root)'}: {note}" for path, note in self.notes]
-        return "\n".join(lines)
+        said = [(path, "converted") for path in self.converted]
+        said += [(path, f"kept: {reason}") for path, reason in self.kept]
+        said += [(path, f"note: {note}") for path, note in self.notes]
+        lines = [f"{len(self.converted)} converted, {len(self.kept)} kept"]
+        return "\n".join([*lines, *(f"  {path or '(root)'} {text}" for path, text in said)])
 
 
 def from_snntorch(module: nn.Module, *, copy: bool = True, strict: bool = True) -> nn.Module:

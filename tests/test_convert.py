@@ -306,6 +306,7 @@ def test_from_snntorch__what_it_cannot_convert__raises_with_path_and_reason() ->
     assert isinstance(ours.good, snn.Leaky) and type(ours.own) is OwnForward and ours.own is not theirs.own
     report = conversion_report(theirs)
     assert report.converted == ("good",) and len(report.kept) == 4
+    assert str(report).startswith("1 converted, 4 kept\n  good converted\n")
     assert "own kept: OwnForward" in str(report)
 
 
