@@ -122,7 +122,9 @@ class RecurrentLIF(LIF):
     def _step(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
         dtype = state_dtype(x.dtype)
         spk = torch.zeros_like(x) if state[0] is None else state[0]
-        weight = next(self.recurrent.parameters())
+        # A replica of DataParallel has the attribute and lists no parameters.
+        weight = getattr(self.recurrent, "weight", None)
+        weight = next(self.recurrent.parameters(), spk) if weight is None else weight
         feedback = self.recurrent(spk.to(weight.dtype))
         spk, new = super().advance(x.to(dtype) + feedback.to(dtype), state)
         return spk.to(x.dtype), new
