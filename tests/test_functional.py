@@ -430,6 +430,12 @@ def test_loss__malformed_input__says_what_fits(name):
         getattr(SF, name)(population_code=True, num_classes=4)(torch.zeros(5, 3, 10), labels)
 
 
+@pytest.mark.parametrize("shape", [(3,), (3, 3), (2, 4), (1, 3, 4, 1)])
+def test_mse_temporal_loss__target_times_of_another_shape__says_what_fits(shape):
+    with pytest.raises(ShapeError, match=r"target times of shape.*\[3, 4\]"):
+        SF.mse_temporal_loss(target_is_time=True)(torch.zeros(5, 3, 4), torch.zeros(shape))
+
+
 def test_population_loss__num_classes_without_population_code__raises():
     with pytest.raises(ShapeError, match="population_code=True"):
         SF.ce_count_loss(num_classes=2)(torch.zeros(5, 3, 4), torch.tensor([0, 1, 1]))

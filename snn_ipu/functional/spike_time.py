@@ -124,5 +124,11 @@ class SpikeTime(nn.Module):
                 f"{_CALL} with multi_spike=True got target times of shape {tuple(targets.shape)}; expected"
                 f" one per spike, sample and neuron, [F, {batch_size}, {num_outputs}]."
             )
+        shape = (goals.shape[0], batch_size, num_outputs)
+        if goals.dim() > 3 or any(size not in (1, full) for size, full in zip(reversed(goals.shape), reversed(shape))):
+            raise ShapeError(
+                f"{_CALL} with target_is_time=True got target times of shape {tuple(targets.shape)}; expected a time"
+                f" for each sample and neuron, [{batch_size}, {num_outputs}], or a shape that broadcasts to it."
+            )
         goals = torch.where(goals < 0, goals + num_steps, goals)
         return goals.expand(goals.shape[0], batch_size, num_outputs)
