@@ -53,9 +53,20 @@ def from_snntorch(module: nn.Module, *, copy: bool = True, strict: bool = True) 
 
     Returns: the converted network.
 
-    Raises: UnsupportedError that names the path of every neuron that cannot be converted, and why.
+    Raises: UnsupportedError that names the path of every neuron that cannot be converted, and why; TypeError for what
+        is no module.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"from_snntorch({module!r}): expected a torch.nn.Module, such as a network of snnTorch neurons."
+        )
     found = conversion_report(module)
+    if not found.converted and not found.kept:
+        warnings.warn(
+            f"from_snntorch({type(module).__name__}) found no snnTorch neuron among its modules. Neurons in a plain "
+            "list or dict are no modules of a network: use nn.ModuleList or nn.ModuleDict.",
+            stacklevel=2,
+        )
     if found.kept:
         reasons = "; ".join(f"{path or 'the module itself'}: {reason}" for path, reason in found.kept)
         message = f"from_snntorch({type(module).__name__}) cannot convert {reasons}."

@@ -310,6 +310,19 @@ def test_from_snntorch__what_it_cannot_convert__raises_with_path_and_reason() ->
     assert "own kept: OwnForward" in str(report)
 
 
+def test_from_snntorch__nothing_to_convert__says_so() -> None:
+    class Loose(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.neurons = [snntorch.Leaky(0.9)]
+
+    with pytest.warns(UserWarning, match=r"from_snntorch\(Loose\) found no snnTorch neuron.*nn\.ModuleList") as seen:
+        snn.from_snntorch(Loose())
+    assert [w.filename for w in seen] == [__file__]
+    with pytest.raises(TypeError, match=r"from_snntorch\('net'\): expected a torch\.nn\.Module"):
+        snn.from_snntorch("net")
+
+
 def test_conversion_report__differences_on_purpose__are_noted() -> None:
     after = snntorch.Leaky(0.9)
     after.reset_mechanism = "zero"
