@@ -18,6 +18,7 @@ from typing import Iterator, NamedTuple, Sequence
 
 import snn_ipu as snn
 from snn_ipu.backends import cache, cpu
+from snn_ipu.backends.call import frozen
 from snn_ipu.backends.cpu import Variant
 from snn_ipu.compiler.printing import Kernel, Layout
 from snn_ipu.surrogate import BUILTIN, SSO, Surrogate
@@ -74,7 +75,7 @@ def _case(name: str, neuron: snn.SpikingNeuron, surrogate: Surrogate, layout_nam
     if layout_name == "traced":
         layout = Layout(layout.dtype, traced=neuron.state_names, training=True)
     params = tuple(neuron.params())
-    flags = tuple(sorted(neuron.flags().items()))
+    flags = frozen(neuron.flags())
     step = type(neuron).step
     return Case(
         f"{name} {layout_name}",

@@ -8,7 +8,7 @@ from typing import Any, Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ._compat import in_transform, is_compiling
+from ._compat import is_recording, sees_plain_torch_only
 from .backends import operators, select
 from .backends.call import Call, Runner, state_dtype
 from .backends.call import Result as Result
@@ -19,21 +19,21 @@ from .surrogate import SpikeGrad, Surrogate
 # What runs calls that were seen before, so that a loop over single steps does not check and choose anew each time.
 _runners: dict[Any, Runner] = {}
 _REMEMBERED = 4096
+_PLAIN = frozenset((bool, int, float, str, type(None)))
 
 
 def _checked_x(owner: str, x: Any, time: bool) -> Tensor:
     if not isinstance(x, Tensor):
         raise ShapeError(f"{owner}({type(x).__name__}): expected a tensor. Convert the input with torch.as_tensor.")
-    if not x.is_floating_point():
-        raise ShapeError(
-            f"{owner}(x of dtype {x.dtype}): expected a floating-point input current. Convert it with x.float()."
-        )
+    if x.is_complex():
+        raise ShapeError(f"{owner}(x of dtype {x.dtype}): expected real input currents. Pass x.real or x.abs().")
     if time and x.dim() < 2:
         raise ShapeError(
             f"{owner}.sequence(x of shape {tuple(x.shape)}): expected time first, [T, batch, ...]. "
             "Add the missing dimensions, or pass num_steps= for one static frame."
         )
-    return x
+    checked: Tensor = x if x.is_floating_point() else x.to(torch.get_default_dtype())
+    return checked
 
 
 def _check_device(owner: str, name: str, t: Tensor, x: Tensor) -> None:
@@ -71,6 +71,8 @@ def _checked_state(
                 f"{owner}({name} of type {type(s).__name__}): expected a tensor of shape {tuple(frame)}, or None to "
                 "start anew. Make one with torch.zeros_like or torch.full_like."
             )
+        if s.shape != frame and s.numel() == frame.numel() == 1:
+            s = s.reshape(frame)
         if s.shape != frame:
             raise ShapeError(
                 f"{owner}({name} of shape {tuple(s.shape)}, frames of shape {tuple(frame)}): expected equal shapes. "
@@ -125,14 +127,14 @@ def check(
     return x, _checked_state(owner, state_names, state, start or {}, x, x.shape if static else x.shape[1:])
 
 
-def _seen(x: Any, state: Any, params: Mapping[str, Tensor]) -> tuple[Any, ...]:
+def _seen(x: Tensor, state: Sequence[Tensor | None] | None, params: Mapping[str, Tensor]) -> tuple[Any, ...]:
     """All that a call's checks and its backend look at in tensors, and in how torch runs just now."""
 
     def looks(t: Any) -> Any:
-        return (t.shape, t.stride(), t.dtype, t.device, t.requires_grad) if isinstance(t, Tensor) else type(t)
+        return (type(t), t.shape, t.stride(), t.dtype, t.device, t.requires_grad) if isinstance(t, Tensor) else type(t)
 
-    states = map(looks, state) if isinstance(state, (tuple, list)) else (type(state),)
-    return (torch.is_grad_enabled(), in_transform(), looks(x), *states, *params, *map(looks, params.values()))
+    states = (None,) if state is None else (len(state), *map(looks, state))
+    return (torch.is_grad_enabled(), sees_plain_torch_only(), looks(x), *states, *params, *map(looks, params.values()))
 
 
 def scan(
@@ -168,13 +170,23 @@ def scan(
     """
     name = select.requested(backend)
     # Nothing is remembered while a graph is recorded, which would then depend on what this process ran before.
-    remembers = type(x) is Tensor and isinstance(spike_grad, Surrogate) and not is_compiling()
-    how = (fn, tuple(flags.items()), spike_grad, type(num_steps), num_steps, traced, single, name)
+    remembers = (
+        type(x) is Tensor
+        and isinstance(spike_grad, Surrogate)
+        and (state is None or type(state) in (tuple, list))
+        and (num_steps is None or type(num_steps) is int)
+        and _PLAIN.issuperset(map(type, flags.values()))
+        and not is_recording()
+    )
+    kinds = map(type, flags.values())
+    begin = tuple(start.items()) if start else ()
+    how = (fn, state_names, *flags.items(), *kinds, spike_grad, num_steps, traced, single, name, begin)
     key = (*how, *_seen(x, state, params)) if remembers else None
     runner = _runners.get(key)
     if runner is not None:
         initial = (None,) * len(state_names) if state is None else tuple(state)
         return runner(Call(fn, state_names, x, initial, params, flags, spike_grad, num_steps, traced, single))
+    asked = x
     x, initial = check(owner, state_names, x, state, start=start, num_steps=num_steps, traced=traced, single=single)
     frame = x.shape if single or num_steps is not None else x.shape[1:]
     call = Call(
@@ -193,8 +205,8 @@ def scan(
     if operator and x.device.type == "cpu" and backend in ("auto", "cpu"):
         return operators.run(call, operator)
     runner = select.settle(call, name)
-    given = (*(state or initial), *params.values())
-    if remembers and x.device.type == "cpu" and all(map(is_, (*call.initial, *call.params.values()), given)):
+    given = (asked, *(state or (None,) * len(state_names)), *params.values())
+    if remembers and x.device.type == "cpu" and all(map(is_, (x, *call.initial, *call.params.values()), given)):
         if len(_runners) >= _REMEMBERED:
             _runners.clear()
         _runners[key] = runner

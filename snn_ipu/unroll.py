@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from ._compat import in_transform, random_state
-from .errors import ShapeError, TraceError, UnsupportedError
+from ._compat import random_state, sees_plain_torch_only
+from .errors import BackendMissingError, BuildError, ShapeError, TraceError, UnsupportedError
 from .neurons.base import SpikingNeuron, State
 
 States = Dict[str, State]
@@ -175,7 +175,9 @@ def _may_relay(graph: fx.Graph, modules: Mapping[str, nn.Module], x: Tensor) -> 
 
     Only where nobody can tell: code that is not known may ask for one layout, or write through a view.
     """
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16, torch.float16) or in_transform():
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return False
+    if sees_plain_torch_only():
         return False
     for node in graph.nodes:
         if node.op == "call_module":
@@ -214,7 +216,7 @@ class _Run:
     def over_time(self, frames: Tensor) -> Tensor:
         return frames.reshape(self.steps, self.batch, *frames.shape[1:])
 
-    def neuron(self, node: fx.Node, path: str, module: SpikingNeuron, x: Any, *states: Any, **named: Any) -> Any:
+    def neuron(self, node: fx.Node, path: str, module: SpikingNeuron, input_: Any, *states: Any, **named: Any) -> Any:
         if path in self.final:
             raise TraceError(
                 f"unroll: the neuron {path!r} is called twice in one step; expected once, since both calls would share "
@@ -238,13 +240,13 @@ class _Run:
             traced = tuple(name for name in shown if name in wanted)
         elif not indices:
             traced = ()
-        varies = isinstance(x, _Value) and x.varies
+        varies = isinstance(input_, _Value) and input_.varies
         if self.num_steps is None and not varies:
             raise ShapeError(
                 f"unroll: the neuron {path!r} gets a value that does not vary over time; expected num_steps. "
                 "Pass num_steps=, or feed the neuron from the input [T, B, ...]."
             )
-        frames = x.frames if isinstance(x, _Value) else x
+        frames = input_.frames if isinstance(input_, _Value) else input_
         try:
             spk, final, traces = module.run_sequence(
                 self.over_time(frames) if varies else frames,
@@ -252,8 +254,8 @@ class _Run:
                 None if varies else self.num_steps,
                 traced,
             )
-        except UnsupportedError as error:
-            raise UnsupportedError(f"layer {path!r}: {error}") from error
+        except (BackendMissingError, BuildError, ShapeError, UnsupportedError) as error:
+            raise type(error)(f"layer {path!r}: {error}") from error
         self.final[path] = final
         spikes = _Value(spk.flatten(0, 1), varies=True)
         if not indices:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import multiprocessing
 import os
 import resource
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -253,6 +255,22 @@ def test_kernel__compiler_fails__auto_runs_the_reference_with_one_warning_that_s
     with pytest.raises(BuildError, match="out of luck"):
         run_leaky("cpu")
     assert (tmp_path / "log").read_text() == "build\n", "a failed build must not be tried at every step"
+
+
+def test_kernel__compiler_fails__no_call_is_held_by_its_error(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, script: Callable[[str], str]
+) -> None:
+    monkeypatch.setenv("CXX", script("exit 7"))
+    neuron, inputs = snn.Leaky(0.5, learn_beta=True), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", snn.FallbackWarning)
+        for width in range(3, 8):
+            x = torch.rand(2, 3, width, dtype=torch.float64)
+            neuron.sequence(x)
+            inputs.append(weakref.ref(x))
+    del x
+    gc.collect()
+    assert [held() for held in inputs] == [None] * 5
 
 
 def test_kernel__compiler_writes_no_library__is_an_error_that_names_the_file(

@@ -28,6 +28,7 @@ from torch import Tensor
 import snn_ipu as snn
 from snn_ipu import buffers
 from snn_ipu.backends.layout import arrange_over_time
+from snn_ipu.errors import UnsupportedError
 
 ATAN = snn.surrogate.atan()
 STE = snn.surrogate.straight_through_estimator()
@@ -451,12 +452,40 @@ def test_inference__keeps_nothing_per_step(monkeypatch: pytest.MonkeyPatch) -> N
     assert not spk.requires_grad
 
 
-def test_double_backward__is_refused() -> None:
+DERIVATIVES: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], Any]] = {
+    "square": lambda f, x: torch.autograd.grad(first_derivative(f(x).square().sum(), x).sum(), x),
+    "sum": lambda f, x: torch.autograd.grad(first_derivative(f(x).sum(), x).sum(), x),
+    "penalty": lambda f, x: first_derivative(f(x).sum(), x).square().sum().backward(),
+    "hessian": lambda f, x: torch.autograd.functional.hessian(lambda x: f(x).sum(), x),
+    "hvp": lambda f, x: torch.autograd.functional.hvp(lambda x: f(x).sum(), x, torch.ones_like(x)),
+    "jvp": lambda f, x: torch.autograd.functional.jvp(f, x, torch.ones_like(x)),
+}
+
+
+def first_derivative(loss: Tensor, x: Tensor) -> Tensor:
+    (grad,) = torch.autograd.grad(loss, x, create_graph=True)
+    return grad
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_derivative_of_a_gradient__is_refused_and_never_zero(name: str) -> None:
     x = torch.randn(5, 3, 7, requires_grad=True)
-    spk, _ = snn.Leaky(0.9, backend="cpu").sequence(x)
-    (grad,) = torch.autograd.grad(spk.square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"differentiate twice.*once_differentiable"):
-        grad.sum().backward()
+    neuron = snn.Leaky(0.9, backend="cpu")
+    with pytest.raises(UnsupportedError, match=r"through leaky with create_graph=True.*backend='reference'"):
+        DERIVATIVES[name](lambda x: neuron.sequence(x)[1][0], x)
+
+
+def test_batch_of_gradients__is_refused_one_at_a_time_is_not() -> None:
+    x = torch.randn(4, 2, 3)
+    neurons = {backend: snn.Leaky(0.9, backend=backend) for backend in ("cpu", "reference")}
+
+    def jacobian(backend: str, **how: Any) -> Tensor:
+        found: Tensor = torch.autograd.functional.jacobian(lambda x: neurons[backend].sequence(x)[1][0], x, **how)
+        return found
+
+    with pytest.raises(UnsupportedError, match=r"through leaky for a batch of gradients.*one at a time"):
+        jacobian("cpu", vectorize=True)
+    torch.testing.assert_close(jacobian("cpu"), jacobian("reference", vectorize=True))
 
 
 def test_backward__after_the_input_it_needs_was_changed__is_refused() -> None:
@@ -472,3 +501,38 @@ def test_backward__after_the_input_it_needs_was_changed__is_refused() -> None:
 def test_conftest__memory_from_the_pool__is_poisoned() -> None:
     for size in (3, 100_000):
         assert bool(buffers.empty((size,), (1,), torch.float32).isnan().all())
+
+
+@pytest.mark.parametrize("kind", ["sequence", "static", "step"])
+def test_saved_tensors__given_back_in_another_layout__give_the_same_gradients(kind: str) -> None:
+    shape = (4, 3, 2, 5) if kind == "sequence" else (3, 2, 5)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).transpose(-1, -2).requires_grad_()
+    mem = torch.randn(shape[-3:]).transpose(-1, -2).requires_grad_()
+    neuron = snn.Leaky(0.9, learn_beta=True, backend="cpu")
+
+    def gradients() -> tuple[Tensor, ...]:
+        spk, (last,) = (
+            neuron.advance(x, [mem])
+            if kind == "step"
+            else neuron.sequence(x, [mem], num_steps=2 if kind == "static" else None)
+        )
+        weights = torch.arange(spk.numel()).reshape(spk.shape)
+        return torch.autograd.grad((weights * spk).sum() + last.square().sum(), (x, mem, neuron.beta))
+
+    def relaid(t: Tensor) -> Tensor:
+        order = tuple(reversed(range(t.dim())))
+        return t.permute(order).contiguous().permute(order)
+
+    expected = gradients()
+    with torch.autograd.graph.saved_tensors_hooks(relaid, lambda t: t):
+        found = gradients()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected))
+
+
+@pytest.mark.parametrize("width", [(), (3,)])
+def test_parameter__with_a_negative_bit__has_its_value(width: tuple[int, ...]) -> None:
+    negative = torch.view_as_complex(torch.full((*width, 2), -0.5)).conj().imag
+    assert negative.is_neg()
+    neuron = snn.Leaky(0.9, backend="cpu")
+    _, mem = torch.func.functional_call(neuron, {"beta": negative}, (torch.zeros(2, 3), torch.ones(2, 3)))
+    assert torch.equal(mem, torch.full((2, 3), 0.5))

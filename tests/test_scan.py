@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any, Callable
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Callable, ClassVar, Mapping
 
 import pytest
 import torch
@@ -87,9 +89,12 @@ def test_no_grad__after_a_call_with_gradients__keeps_no_graph() -> None:
         (lambda n: n(torch.ones(3, 4), torch.ones(3, 5)), ShapeError),
         (lambda n: n(torch.ones(3, 4), [[0.0]]), ShapeError),
         (lambda n: n([1.0]), ShapeError),
-        (lambda n: n(torch.ones(3, 4, dtype=torch.int32)), ShapeError),
+        (lambda n: n(torch.ones(3, 4, dtype=torch.complex64)), ShapeError),
         (lambda n: n.sequence(torch.ones(3, 4), num_steps=True), ValueError),
         (lambda n: n.sequence(torch.ones(3, 4), num_steps=1.0), ValueError),
+        (lambda n: n.sequence(torch.ones(3, 4), num_steps=[3]), ValueError),
+        (lambda n: n.sequence(torch.ones(3, 4), deque([torch.ones(1, 1)]), num_steps=1), ShapeError),
+        (lambda n: n.sequence(torch.ones(3, 4), deque(), num_steps=1), ShapeError),
         (lambda n: n.sequence(torch.ones(3, 4), torch.ones(3, 4), num_steps=1), ShapeError),
         (lambda n: n.sequence(torch.ones(3, 4), (), num_steps=1), ShapeError),
     ],
@@ -99,6 +104,7 @@ def test_wrong_call__after_right_ones__raises_each_time(call: Callable[[Any], An
     neuron(torch.ones(3, 4))
     neuron(torch.ones(3, 4))
     neuron.sequence(torch.ones(3, 4), num_steps=1)
+    neuron.sequence(torch.ones(3, 4), deque([torch.ones(3, 4)]), num_steps=1)
     for _ in range(2):
         with pytest.raises(error):
             call(neuron)
@@ -119,6 +125,85 @@ def test_start_values__state_is_not_given__are_there_at_each_first_step() -> Non
     neuron = snn.neuron(states={"mem": 2.0})(step)(backend="cpu")
     for _ in range(3):
         assert torch.equal(neuron.advance(torch.zeros(2, 3), [None])[1][0], torch.ones(2, 3))
+        assert torch.equal(neuron.sequence(torch.zeros(1, 2, 3))[1][0], torch.ones(2, 3))
+        assert torch.equal(neuron.sequence(torch.zeros(2, 3), num_steps=2)[1][0], torch.full((2, 3), 0.5))
+        assert torch.equal(snn.unroll(neuron, torch.zeros(1, 2, 3))[1][""][0], torch.ones(2, 3))
+
+
+class Charged(snn.Leaky):
+    """A Leaky whose membrane starts at 0.5."""
+
+    initial: ClassVar[Mapping[str, float]] = {"mem": 0.5}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_start_values__of_a_neuron_with_the_same_step__are_its_own(backend: str) -> None:
+    x = torch.zeros(2, 4)
+    kinds = (snn.Leaky, Charged, snn.Leaky, Charged)
+    found = [kind(0.5, backend=backend)(x)[1][0, 0].item() for kind in kinds]
+    assert found == [0.0, 0.25, 0.0, 0.25]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
+def test_whole_numbers__call_after_call__are_taken_as_floats(dtype: torch.dtype) -> None:
+    neuron, x = lif(), torch.tensor([[0, 1], [1, 0]])
+    for values in (x, 1 - x, x):
+        spk, mem = neuron(values.to(dtype), torch.ones(2, 2))
+        assert torch.equal(mem, 0.5 + values.float()) and torch.equal(spk, values.float())
+        assert spk.dtype == mem.dtype == torch.float32
+
+
+@dataclass
+class Halves:
+    """A quantiser whose values may change; equal to others of its kind, so that it has no hash."""
+
+    steps: float = 2.0
+
+    def __call__(self, mem: Tensor) -> Tensor:
+        return torch.round(mem * self.steps) / self.steps
+
+
+class Liar(Halves):
+    """A quantiser that is equal to any other."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 1
+
+
+@pytest.mark.filterwarnings("ignore::snn_ipu.errors.FallbackWarning")
+@pytest.mark.parametrize("kind", [Halves, Liar])
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_quantiser__whose_values_change__is_asked_at_each_call(kind: type[Halves], backend: str) -> None:
+    x = torch.full((2, 3), 0.3)
+    for steps in (1.0, 2.0, 5.0):
+        mem = snn.Leaky(0.5, state_quant=kind(steps), backend=backend)(x)[1]
+        assert torch.equal(mem, torch.round(x * steps) / steps)
+
+
+def test_quantiser__whose_values_change__has_no_kernel() -> None:
+    with pytest.raises(UnsupportedError, match=r"state_quant=Halves\(steps=2.0\).*whose values may change.*function"):
+        lif(state_quant=Halves())(torch.ones(2, 3))
+
+
+def test_flags__equal_but_of_another_type__are_not_the_same() -> None:
+    def doubled(x: Tensor, mem: Tensor, *, k: object = 0) -> tuple[Tensor, Tensor]:
+        mem = mem + (2 * x if k is True else x)
+        return snn.spike(mem - 1), mem
+
+    class Flagged(snn.neurons.base.SpikingNeuron):
+        step = staticmethod(doubled)
+        state_names = ("mem",)
+        k: object = 0
+
+        def flags(self) -> dict[str, Any]:
+            return {"k": self.k}
+
+    neuron = Flagged(backend="cpu")
+    for neuron.k, expected in ((1, 0.25), (True, 0.5), (1.0, 0.25), (True, 0.5)):
+        assert neuron.advance(torch.full((1,), 0.25), [None])[1][0].item() == expected
 
 
 def test_values__changed_between_calls__count(settled: list[str]) -> None:

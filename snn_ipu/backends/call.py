@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Tuple
 
 import torch
 from torch import Tensor
 
 from ..surrogate import SpikeGrad
+
+
+class Flag(NamedTuple):
+    """One flag of a step; with its type, since 1 and True are equal."""
+
+    name: str
+    value: Any
+    kind: type
+
+
+Flags = Tuple[Flag, ...]
+
+
+def frozen(flags: Mapping[str, Any]) -> Flags:
+    """Flags as a hashable value."""
+    return tuple(Flag(name, value, type(value)) for name, value in flags.items())
+
+
+def thawed(flags: Flags) -> dict[str, Any]:
+    """Flags as a step takes them."""
+    return {flag.name: flag.value for flag in flags}
 
 
 class Call(NamedTuple):
@@ -58,9 +79,9 @@ class Call(NamedTuple):
         return state_dtype(self.x.dtype)
 
     @property
-    def flags_key(self) -> tuple[tuple[str, Any], ...]:
+    def flags_key(self) -> Flags:
         """The flags as a hashable value."""
-        return tuple(self.flags.items())
+        return frozen(self.flags)
 
 
 class Result(NamedTuple):

@@ -7,23 +7,23 @@ import functools
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Sequence
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import buffers
-from .._compat import in_transform
+from .._compat import follows_operations, is_batch_of_gradients, sees_plain_torch_only
 from ..compiler.adjoint import differentiate
 from ..compiler.plan import plan
 from ..compiler.print_cpp import BLOCK, TYPES, print_kernel
 from ..compiler.printing import Kernel, Layout
 from ..compiler.trace import trace
-from ..errors import BuildError, TraceError
+from ..errors import BuildError, TraceError, UnsupportedError
 from ..surrogate import Surrogate
 from . import cache, openmp
-from .call import Call, Result, Runner, state_dtype
+from .call import Call, Flags, Result, Runner, state_dtype, thawed
 from .layout import Frames, Strides, arrange, arrange_over_time
 
 NAME = "cpu"
@@ -40,6 +40,7 @@ FLAGS = (
 )
 _NATIVE = Path(__file__).parent / "native"
 _PARALLEL_FROM = 1 << 15
+_FIXED = (bool, int, float, str, type(None), FunctionType, BuiltinFunctionType)
 _DTYPES = {getattr(torch, name): name for name in TYPES}
 
 
@@ -50,14 +51,14 @@ class Variant:
     fn: Callable[..., Any]
     states: tuple[str, ...]
     params: tuple[str, ...]
-    flags: tuple[tuple[str, Any], ...]
+    flags: Flags
     surrogate: Surrogate
     layout: Layout
     learn: tuple[str, ...] = ()
 
     def kernel(self) -> Kernel:
         """Trace, differentiate, plan and print."""
-        program = trace(self.fn, self.states, self.params, dict(self.flags), self.surrogate)
+        program = trace(self.fn, self.states, self.params, thawed(self.flags), self.surrogate)
         if not self.layout.training:
             return print_kernel(program, self.layout)
         adjoint = differentiate(program, self.learn)
@@ -89,12 +90,12 @@ def _scan_math() -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _attempt(variant: Variant) -> Built | BuildError:
-    """A failed build is remembered too, so that a training loop does not try it at every step."""
+def _attempt(variant: Variant) -> Built | str:
+    """What a failed build says is remembered too, so that a training loop does not try it at every step."""
     try:
         return _build(variant)
     except BuildError as error:
-        return error
+        return str(error)
 
 
 def build(variant: Variant) -> Built:
@@ -103,8 +104,8 @@ def build(variant: Variant) -> Built:
     Raises: BuildError when there is no compiler, it fails, or the cache cannot be written; TraceError.
     """
     built = _attempt(variant)
-    if isinstance(built, BuildError):
-        raise built
+    if isinstance(built, str):
+        raise BuildError(built)
     return built
 
 
@@ -135,13 +136,25 @@ def untraceable(
     fn: Callable[..., Any],
     states: tuple[str, ...],
     params: tuple[str, ...],
-    flags: tuple[tuple[str, Any], ...],
+    flags: Flags,
     surrogate: Surrogate,
 ) -> str | None:
     try:
-        trace(fn, states, params, dict(flags), surrogate)
+        trace(fn, states, params, thawed(flags), surrogate)
     except TraceError as error:
         return str(error).rstrip(".")
+    return None
+
+
+def changeable(flags: Mapping[str, Any]) -> str | None:
+    """Why a kernel cannot hold the flags: one is an object whose values may change, or None."""
+    for name, value in flags.items():
+        dataclass_params = getattr(type(value), "__dataclass_params__", None)
+        if not getattr(dataclass_params, "frozen", False) and not isinstance(value, _FIXED):
+            return (
+                f"{name}={value!r} is an object whose values may change, and a kernel would keep those of its first "
+                "call; write it as a function"
+            )
     return None
 
 
@@ -153,9 +166,17 @@ def obstacle(call: Call) -> str | None:
         return f"x is {call.x.dtype}; kernels take {', '.join(TYPES)}"
     if not isinstance(call.spike_grad, Surrogate):
         name = getattr(call.spike_grad, "__name__", type(call.spike_grad).__name__)
+        if getattr(call.spike_grad, "__module__", "").split(".")[0] == "snntorch":
+            return f"spike_grad {name} is snnTorch's; take it from snn_ipu.surrogate, which has the same names"
         return f"spike_grad {name} is a plain callable; write it with snn_ipu.surrogate.define to have it compiled"
-    if in_transform():
-        return "torch.func transforms such as vmap and grad see through plain torch only"
+    if sees_plain_torch_only():
+        return "torch.func transforms such as vmap and grad, and torch.jit.trace, see through plain torch only"
+    for tensor in (call.x, *call.initial, *call.params.values()):
+        if tensor is not None and follows_operations(tensor):
+            return f"a {type(tensor).__name__} follows each operation of plain torch"
+    reason = changeable(call.flags)
+    if reason is not None:
+        return reason
     return untraceable(call.fn, call.state_names, tuple(call.params), call.flags_key, call.spike_grad.form)
 
 
@@ -170,7 +191,7 @@ class Signature(NamedTuple):
     fn: Callable[..., Any]
     states: tuple[str, ...]
     params: tuple[str, ...]
-    flags: tuple[tuple[str, Any], ...]
+    flags: Flags
     surrogate: Surrogate
     dtype: torch.dtype
     frame: torch.Size
@@ -228,6 +249,18 @@ class Prepared:
             (self.frames.neurons, dtype) if name in spread else (blocks, torch.float64) for name in self.kernel.learned
         ]
         self.learned = [signature.params.index(name) for name in self.kernel.learned]
+        self.layouts, self.single_layouts = self._layouts(single=False), self._layouts(single=True)
+
+    def _layouts(self, single: bool) -> list[Strides]:
+        """Strides of what a backward pass may read: x, initial states, traces, what the kernel keeps, parameters."""
+        signature, frame = self.signature, self.frames.strides
+        over_time = frame if single else (max(self.frames.neurons, 1), *frame)
+        return [
+            frame if signature.static else over_time,
+            *[frame] * len(signature.states),
+            *[over_time] * (len(signature.traced) + len(self.kernel.saved)),
+            *(() if shape.numel() == 1 else self.frames.param_strides for shape in signature.param_shapes),
+        ]
 
     def forward(
         self,
@@ -254,6 +287,18 @@ class Prepared:
         )
         return [spk, *finals, *traces], (x, *initial, *traces, *saved, *params)
 
+    def restored(self, kept: Sequence[Tensor | None], single: bool) -> Sequence[Tensor | None]:
+        """What `forward` made available in the layout it had; hooks on saved tensors may have given it another."""
+        layouts = self.single_layouts if single else self.layouts
+        if all(t is None or t.stride() == strides for t, strides in zip(kept, layouts)):
+            return kept
+        x, *rest = (None if t is None else t.resolve_neg() for t in kept)
+        if x is not None and not (single or self.signature.static):
+            x = arrange_over_time(x, self.frames.strides)[0]
+        elif x is not None:
+            x = arrange(x, layouts[0])
+        return [x, *(None if t is None else arrange(t, strides) for t, strides in zip(rest, layouts[1:]))]
+
     def backward(
         self,
         steps: int,
@@ -271,6 +316,7 @@ class Prepared:
         """
         signature, frames = self.signature, self.frames
         dtype, count = state_dtype(signature.dtype), len(signature.states)
+        kept = self.restored(kept, single)
 
         def incoming(grad: Tensor | None) -> tuple[Tensor | None, int]:
             if grad is None:
@@ -330,18 +376,25 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        # Gradients of gradients are refused there; the check itself costs as much as a small kernel.
-        return (_refuse_twice if torch.is_grad_enabled() else _backward)(ctx, *grads)
-
-
-def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    prepared: Prepared = ctx.prepared
-    wanted = ctx.needs_input_grad[4 : 5 + len(prepared.signature.states)]
-    grads_in = prepared.backward(ctx.steps, ctx.single, ctx.spike_params, ctx.saved_tensors, grads, wanted)
-    return (None, None, None, None, *grads_in)
-
-
-_refuse_twice = once_differentiable(_backward)
+        prepared: Prepared = ctx.prepared
+        name = prepared.signature.fn.__name__
+        # torch's once_differentiable would give 0 for a second derivative where no gradient that comes in has a graph.
+        if torch.is_grad_enabled():
+            raise UnsupportedError(
+                f"a backward pass through {name} with create_graph=True, as hessian, hvp and jvp of "
+                "torch.autograd.functional ask for: expected create_graph=False, since a kernel has first derivatives "
+                "only. Leave it out, or build the neuron with backend='reference'."
+            )
+        for grad in grads:
+            if grad is not None and is_batch_of_gradients(grad):
+                raise UnsupportedError(
+                    f"a backward pass through {name} for a batch of gradients, as is_grads_batched=True and "
+                    "jacobian(vectorize=True) ask for: expected one at a time, which is what a kernel computes. "
+                    "Leave it out, or build the neuron with backend='reference'."
+                )
+        wanted = ctx.needs_input_grad[4 : 5 + len(prepared.signature.states)]
+        found = prepared.backward(ctx.steps, ctx.single, ctx.spike_params, ctx.saved_tensors, grads, wanted)
+        return (None, None, None, None, *found)
 
 
 def settle(call: Call) -> Runner:

@@ -83,9 +83,11 @@ class Frames:
         self._inner = shape[outer:]
         self._order = sorted(range(features), key=lambda d: -self.strides[outer + d])
         self.features = math.prod(self._inner)
+        self.param_strides = contiguous_strides([self._inner[d] for d in self._order])
 
     def spread(self, param: Tensor) -> Tensor:
         """A parameter as a kernel reads it: one value, or one per feature in the order of the frame's memory."""
+        param = param.resolve_neg()
         if param.dim() == 0:
             return param
         if param.numel() == 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ from ..compiler.printing import Layout
 from ..errors import BackendMissingError
 from ..surrogate import SpikeGrad, Surrogate
 from . import cache, cpu
-from .call import Call, Result, state_dtype
-from .layout import Frames, arrange, arrange_over_time
+from .call import Call, Flags, Result, frozen, state_dtype
+from .layout import Frames
 
 
 class Form(NamedTuple):
@@ -27,7 +27,7 @@ class Form(NamedTuple):
     fn: Callable[..., Any]
     states: tuple[str, ...]
     params: tuple[str, ...]
-    flags: tuple[tuple[str, Any], ...]
+    flags: Flags
     surrogate: Surrogate
 
 
@@ -38,18 +38,19 @@ def register(
     fn: Callable[..., Any],
     states: tuple[str, ...],
     params: tuple[str, ...],
-    flags: tuple[tuple[str, Any], ...],
+    flags: Mapping[str, Any],
     surrogate: SpikeGrad,
 ) -> str:
     """The name of a neuron's form in graphs; empty where it has no kernel."""
-    if not isinstance(surrogate, Surrogate) or cpu.status() is not None:
+    if not isinstance(surrogate, Surrogate) or cpu.status() is not None or cpu.changeable(flags) is not None:
         return ""
-    if cpu.untraceable(fn, states, params, flags, surrogate.form) is not None:
+    fixed = frozen(flags)
+    if cpu.untraceable(fn, states, params, fixed, surrogate.form) is not None:
         return ""
-    kernel = cpu.Variant(fn, states, params, flags, surrogate.form, Layout("float32", training=True), params).kernel()
+    kernel = cpu.Variant(fn, states, params, fixed, surrogate.form, Layout("float32", training=True), params).kernel()
     content = cache.content_key(kernel.source, repr(surrogate.params))
     name = f"{fn.__name__}-{content}"
-    _forms[name] = Form(fn, states, params, flags, surrogate)
+    _forms[name] = Form(fn, states, params, fixed, surrogate)
     return name
 
 
@@ -175,9 +176,7 @@ if HAS_OPERATORS:
         """Gradients of x, the initial states and the learned parameters; `present` marks the gradients that came in."""
         node = _Node(name, num_steps, single, static, traced, True, learn)
         prepared = cpu.prepare(node.signature(x, params))
-        strides = prepared.frames.strides
-        x = arrange(x, strides) if static else arrange_over_time(x, strides)[0]
-        available = (x, *(arrange(s, strides) for s in initial), *kept, *params)
+        available = (x, *initial, *kept, *params)
         given = iter(grads)
         incoming = [next(given) if mark == "1" else None for mark in present]
         spike_params = cpu.spike_params(_form(name).surrogate, state_dtype(x.dtype))

@@ -34,7 +34,7 @@ def run(call: Call) -> Result:
     Raises: UnsupportedError for a step that changes an argument in place or returns too few or too many values.
     """
     dtype, frame, device = call.state_dtype, call.frame, call.x.device
-    states = [torch.zeros(frame, dtype=dtype, device=device) if s is None else s.to(dtype) for s in call.initial]
+    states = [call.x.new_zeros(frame, dtype=dtype) if s is None else s.to(dtype) for s in call.initial]
     x = call.x.to(dtype)
     inputs = [x] * call.steps if call.static else list(x.unbind(0))
     spikes: list[Tensor] = []

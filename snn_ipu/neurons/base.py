@@ -9,7 +9,7 @@ from typing import Any, Callable, ClassVar, Iterable, Mapping, Sequence, Tuple, 
 import torch
 from torch import Tensor, nn
 
-from .._compat import constant_result, is_compiling
+from .._compat import constant_result, is_recording
 from ..backends.select import check_name, traced_once
 from ..errors import ShapeError, UnsupportedError
 from ..scan import Result, register, scan
@@ -108,17 +108,23 @@ class SpikingNeuron(nn.Module):
 
     def params(self) -> dict[str, Tensor]:
         """The tensors that the step takes by name."""
-        return {name: getattr(self, name) for name in self._param_names}
+        held, buffers = self._parameters, self._buffers
+        found: dict[str, Any] = {}
+        for name in self._param_names:
+            # As getattr does, which would look in every other place first; what is parametrised or in a replica of
+            # DataParallel is found there.
+            found[name] = held[name] if name in held else buffers[name] if name in buffers else getattr(self, name)
+        return found
 
     def flags(self) -> dict[str, Any]:
         """Arguments of the step that are fixed for the module, such as the reset mechanism."""
         return {}
 
-    def forward(self, x: Tensor, *states: Tensor | None, **named: Tensor | None) -> Any:
+    def forward(self, input_: Tensor, *states: Tensor | None, **named: Tensor | None) -> Any:
         """One time step.
 
         Args:
-            x: input current [B, ...].
+            input_: currents x [B, ...].
             states: as returned by the previous step, [B, ...] each, by position or by name; without them the module
                 goes on from its own last state, the start values after `reset_mem`. Not allowed with
                 `init_hidden=True`.
@@ -134,17 +140,21 @@ class SpikingNeuron(nn.Module):
                 f"{type(self).__name__}(init_hidden=True) called with states: expected the input alone. "
                 "Drop the states, or build the neuron with init_hidden=False."
             )
-        kept = not traced_once(x)
+        kept = not traced_once(input_)
         if not (kept or states or named):
             raise UnsupportedError(
                 f"{type(self).__name__}(x) in a model for an IPU: expected states, because modules keep none there. "
                 "Start with mem = neuron.reset_mem() and go on with spk, mem = neuron(x, mem), or use unroll."
             )
         current = [getattr(self, n) if s is None else s for n, s in zip_longest(self.state_names, state)]
-        spk, new = self.advance(x, [None if isinstance(s, Tensor) and s.shape == (0,) else s for s in current])
+        spk, new = self.advance(input_, [None if isinstance(s, Tensor) and s.shape == (0,) else s for s in current])
         if kept:
-            # As setattr does for a buffer, which would look the name up in every other place first.
-            self._buffers.update(zip(self.state_names, new))
+            for name, value in zip(self.state_names, new):
+                if name in self._buffers:
+                    # As setattr does for a buffer, which would look the name up in every other place first.
+                    self._buffers[name] = value
+                else:
+                    setattr(self, name, value)
         if self.init_hidden and not self.output:
             return spk
         return (spk, *(s for name, s in zip(self.state_names, new) if name != "spk"))
@@ -210,16 +220,14 @@ class SpikingNeuron(nn.Module):
             self.spike_grad,
             start=self.initial,
             backend=self.backend,
-            operator=self.operator(*seen(self.spike_grad)) if is_compiling() else "",
+            operator=self.operator(*seen(self.spike_grad)) if is_recording() else "",
             **how,
         )
 
     @constant_result
     def operator(self, *values: Any) -> str:
         """This neuron's name in graphs of torch.compile and torch.export; other `values` ask for a new one."""
-        return register(
-            type(self).step, self.state_names, self._param_names, tuple(self.flags().items()), self.spike_grad
-        )
+        return register(type(self).step, self.state_names, self._param_names, self.flags(), self.spike_grad)
 
     def reset_mem(self) -> Any:
         """Forget the hidden state; the next step starts anew, with any batch size. Returns the empty states."""

@@ -73,17 +73,17 @@ class DeltaLeaky(Leaky):
         return {"state_quant": self.state_quant} if callable(self.state_quant) else {}
 
     def forward(  # type: ignore[override]
-        self, x: Tensor, mem: tuple[Tensor | None, Tensor | None] | None = None
+        self, input_: Tensor, mem: tuple[Tensor | None, Tensor | None] | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """One time step.
 
         Args:
-            x: input current [B, ...].
+            input_: currents [B, ...].
             mem: the pair that the previous step returned; without it the module goes on from its own last state.
 
         Returns: `(spk, (mem, mem_prev))`, with `init_hidden=True` as well.
 
         Raises: TypeError for a pair with init_hidden; ShapeError for shapes that do not fit.
         """
-        out = super().forward(x, *(mem or ()))
+        out = super().forward(input_, *(mem or ()))
         return (out if isinstance(out, Tensor) else out[0]), (self.mem, self.mem_prev)

@@ -137,9 +137,9 @@ class LeakyParallel(SpikingNeuron):
         """One decay per step and neuron, [hidden_size]; read where w is no full matrix."""
         return self.rnn.weight_hh_l0.diagonal()
 
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        """Spikes [T, B, hidden_size] of a whole sequence x [T, B, input_size], from no state."""
-        spk, _, _ = self.run_sequence(x, None, None, ())
+    def forward(self, input_: Tensor) -> Tensor:  # type: ignore[override]
+        """Spikes [T, B, hidden_size] of a whole sequence [T, B, input_size], from no state."""
+        spk, _, _ = self.run_sequence(input_, None, None, ())
         return spk
 
     def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:

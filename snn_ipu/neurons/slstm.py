@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .._compat import constant_result, is_compiling
+from .._compat import constant_result, is_recording
 from ..errors import ShapeError
 from ..scan import check, register, scan
 from ..surrogate import SpikeGrad
@@ -87,14 +87,14 @@ class SpikingLSTM(LIF, ABC):
             self.spike_grad,
             single=True,
             backend=self.backend,
-            operator=self.operator(*seen(self.spike_grad)) if is_compiling() else "",
+            operator=self.operator(*seen(self.spike_grad)) if is_recording() else "",
         )
         return self.spikes(result.spk, result.states[-1]), result.states
 
     @constant_result
     def operator(self, *values: Any) -> str:
         params = ("i", "f", "o", *self._param_names)
-        return register(type(self).step, self.state_names, params, tuple(self.flags().items()), self.spike_grad)
+        return register(type(self).step, self.state_names, params, self.flags(), self.spike_grad)
 
     @abstractmethod
     def _check_input(self, x: Tensor, time: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from .._compat import constant_result, is_compiling
+from .._compat import constant_result, is_recording
 from ..backends.call import Result, state_dtype
 from ..errors import ShapeError, UnsupportedError
 from ..scan import check, register, scan
@@ -151,19 +151,19 @@ class StateLeaky(LIF):
         # Neither the reset nor the quantised membrane feeds back into the recurrence.
         return {}
 
-    def forward(self, x: Tensor) -> Any:  # type: ignore[override]
+    def forward(self, input_: Tensor) -> Any:  # type: ignore[override]
         """A whole sequence, from no state.
 
         Args:
-            x: input currents [T, B, ..., channels].
+            input_: currents [T, B, ..., channels].
 
-        Returns: `(spk, mem)`, both as x; mem alone with `output=False`.
+        Returns: `(spk, mem)`, both as the input; mem alone with `output=False`.
 
         Raises: ShapeError for another number of channels.
         """
         if not self.output:
-            return self._membranes(self._currents(x), None, None)[0]
-        spk, _, traces = self.run_sequence(x, None, None, ("mem",))
+            return self._membranes(self._currents(input_), None, None)[0]
+        spk, _, traces = self.run_sequence(input_, None, None, ("mem",))
         return spk, traces["mem"]
 
     def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
@@ -255,7 +255,7 @@ class StateLeaky(LIF):
             flags,
             spike_grad,
             backend=self.backend,
-            operator=self._helper_operator(name, *seen(spike_grad)) if is_compiling() else "",
+            operator=self._helper_operator(name, *seen(spike_grad)) if is_recording() else "",
             **how,
         )
 
@@ -267,7 +267,7 @@ class StateLeaky(LIF):
     @constant_result
     def _helper_operator(self, name: str, *values: Any) -> str:
         flags, spike_grad = self._helper_flags(name)
-        return register(*_HELPERS[name], tuple(flags.items()), spike_grad)
+        return register(*_HELPERS[name], flags, spike_grad)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
