@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Callable
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 import snn_ipu as snn
 from snn_ipu.errors import BackendMissingError, ShapeError, UnsupportedError
+from snn_ipu.functional import quant
 
 FRAME = torch.ones(3, 4)
 SEQUENCE = torch.ones(5, 3, 4)
@@ -40,16 +42,9 @@ def net() -> nn.Sequential:
 # Each row: what is called, the exception, and parts of its message: the call, what was expected, the remedy.
 CALLS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]] = {
     # input
-    "integer_input": (
-        lambda: leaky()(FRAME.long()),
-        ShapeError,
-        ("Leaky(x of dtype torch.int64)", "expected a floating-point", "x.float()"),
-    ),
-    "integer_sequence": (lambda: leaky().sequence(SEQUENCE.int()), ShapeError, ("torch.int32", "x.float()")),
-    "bool_input": (lambda: leaky()(FRAME.bool()), ShapeError, ("torch.bool", "x.float()")),
-    "complex_input": (lambda: leaky()(FRAME.cfloat()), ShapeError, ("torch.complex64", "x.float()")),
-    "integer_input_to_a_matrix": (lambda: recurrent()(FRAME.long()), ShapeError, ("RLeaky(x of dtype", "x.float()")),
-    "integer_input_to_start_values": (lambda: snn.Izhikevich()(FRAME.long()), ShapeError, ("Izhikevich(x of dtype",)),
+    "complex_input": (lambda: leaky()(FRAME.cfloat()), ShapeError, ("Leaky(x of dtype torch.complex64)", "x.real")),
+    "complex_sequence": (lambda: leaky().sequence(SEQUENCE.cfloat()), ShapeError, ("torch.complex64", "x.real")),
+    "complex_input_to_a_matrix": (lambda: recurrent()(FRAME.cfloat()), ShapeError, ("RLeaky(x of dtype", "x.real")),
     "list_input": (lambda: leaky()([1.0, 2.0]), ShapeError, ("Leaky(list)", "expected a tensor", "torch.as_tensor")),
     "list_sequence": (lambda: leaky().sequence([[1.0]]), ShapeError, ("Leaky(list)", "torch.as_tensor")),
     "sequence_without_batch": (
@@ -203,7 +198,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]] = {
     "state_quant_without_a_function": (
         lambda: leaky(state_quant=True),
         TypeError,
-        ("Leaky(state_quant=True)", "a function", "snn_ipu.functional.state_quant"),
+        ("Leaky(state_quant=True)", "a function", "snn_ipu.functional.quant.state_quant"),
     ),
     "unknown_parameter": (lambda: snn.IF(beta=0.5), TypeError, ("IF(beta=...)", "parameters among threshold")),
     "learn_of_an_unknown_parameter": (
@@ -358,6 +353,62 @@ def test_auto__that_takes_the_reference__warns_once_with_the_reason() -> None:
             neuron(FRAME)
             neuron.sequence(SEQUENCE)
     assert [w.filename for w in seen] == [__file__], "one warning, at the user's line"
+
+
+def misspelt(u: Tensor) -> Tensor:
+    return torch.sqqrt(u)
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        (lambda x, mem: (snn.spike(mem + x), misspelt(mem)), AttributeError),
+        (lambda x, mem: (snn.spike(mem + x), {}["mem"]), KeyError),
+        (lambda x, mem: (snn.spike(mem + x), mem + torch.ones(7)), RuntimeError),
+        (lambda x, mem: (snn.spike(mem + x), mem, x), UnsupportedError),
+    ],
+)
+def test_auto__step_that_fails_everywhere__raises_and_warns_of_nothing(
+    step: Callable[..., Any], error: type[Exception]
+) -> None:
+    neuron = snn.neuron(states=("mem",))(step)()
+    with warnings.catch_warnings(record=True) as seen, pytest.raises(error):
+        warnings.simplefilter("always")
+        neuron(FRAME)
+    assert not seen
+
+
+def test_misspelt_function_of_torch__error__names_the_line_of_the_step() -> None:
+    neuron = snn.neuron(states=("mem",))(lambda x, mem: (snn.spike(mem + x), misspelt(mem)))(backend="cpu")
+    with pytest.raises(UnsupportedError, match=r"test_errors\.py:\d+: return torch\.sqqrt"):
+        neuron(FRAME)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({"inhibition": True}, r"step leaky with inhibition=True at .*argmax"),
+        ({"state_quant": quant.state_quant(4)}, r"step leaky with state_quant=state_quant\("),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*one neuron per sample may spike")
+def test_option_without_a_kernel__warning__names_the_option(options: dict[str, Any], asked: str) -> None:
+    with pytest.warns(snn.FallbackWarning, match=asked):
+        snn.Leaky(0.5, **options)(FRAME)
+
+
+def test_surrogate_of_snntorch__warning__says_where_to_take_it_from() -> None:
+    surrogate = pytest.importorskip("snntorch.surrogate")
+    with pytest.warns(snn.FallbackWarning, match=r"is snnTorch's; take it from snn_ipu\.surrogate"):
+        snn.Leaky(0.5, spike_grad=surrogate.fast_sigmoid())(FRAME)
+
+
+@pytest.mark.parametrize("threshold", [torch.ones(7), torch.ones(3, 4)])
+def test_unroll__neuron_of_another_width__error_names_the_layer(threshold: Tensor) -> None:
+    inner = nn.Sequential(nn.Linear(4, 2), snn.Leaky(0.5, threshold=threshold))
+    with pytest.raises(ShapeError, match=r"^layer '1\.1': Leaky\(threshold of shape") as error:
+        snn.unroll(nn.Sequential(nn.Linear(4, 4), inner), SEQUENCE)
+    assert isinstance(error.value.__cause__, ShapeError)
 
 
 def test_inhibition__is_announced_with_a_warning_at_the_users_line() -> None:

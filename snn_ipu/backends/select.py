@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import BackendMissingError, BuildError, FallbackWarning, UnsupportedError, warn
 from . import cpu, cuda, ipu, reference
-from .call import Call, Runner
+from .call import Call, Result, Runner
 
 
 class Backend(Protocol):
@@ -59,11 +59,23 @@ def traced_once(x: Tensor) -> bool:
     return isinstance(x, Tensor) and x.device.type == ipu.NAME
 
 
+def _warned_once(runner: Runner, reason: str) -> Runner:
+    """The same, with a warning after the first call; one that fails has an error to tell, and no need of a warning."""
+
+    def run(call: Call) -> Result:
+        result = runner(call)
+        _warn_once(reason)
+        return result
+
+    return run
+
+
 def _warn_once(reason: str) -> None:
     if reason not in _warned:
         _warned.add(reason)
         warn(
-            f"running the slow reference backend: {reason}. Pass backend='reference' to choose it silently.",
+            f"running the slow reference backend: {reason.rstrip('.')}. "
+            "Pass backend='reference' to choose it silently.",
             FallbackWarning,
         )
 
@@ -95,5 +107,4 @@ def settle(call: Call, name: str) -> Runner:
             return module.settle(call)
         except BuildError as error:
             reason = str(error)
-    _warn_once(reason)
-    return reference.settle(call)
+    return _warned_once(reference.settle(call), reason)

@@ -241,7 +241,7 @@ def _user_line(frames: Iterable[tuple[FrameType, int]]) -> str:
     for frame, number in frames:
         name = frame.f_code.co_filename
         module = frame.f_globals.get("__name__", "")
-        if not module.startswith(("torch.", "numpy.")) and module not in (__name__, spike.__module__):
+        if module.split(".")[0] not in ("torch", "numpy") and module not in (__name__, spike.__module__):
             return f"{name}:{number}: {linecache.getline(name, number).strip()}"
     return "unknown line"
 
@@ -389,6 +389,14 @@ def check_outputs(fn: Callable[..., Any], out: Any, states: Sequence[str]) -> No
     )
 
 
+def _chosen(fn: Callable[..., Any], flags: Mapping[str, Any]) -> str:
+    """The flags that differ from the step's own defaults, which are what its user has asked for."""
+    defaults = getattr(fn, "__kwdefaults__", None) or {}
+    chosen = [(name, value) for name, value in flags.items() if name not in defaults or defaults[name] != value]
+    shown = [f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in chosen]
+    return f" with {', '.join(shown)}" if shown else ""
+
+
 def trace(
     fn: Callable[..., Any],
     states: Sequence[str],
@@ -405,7 +413,7 @@ def trace(
 
     Raises: TraceError that names the line and the allowed operations; UnsupportedError for too few or too many values.
     """
-    subject = f"step {fn.__name__}"
+    subject = f"step {fn.__name__}{_chosen(fn, flags)}"
     tracer, out = _record(fn, subject, ["x", *states], {p: f"param_{p}" for p in params}, flags)
     check_outputs(fn, out, states)
     graph = Graph()

@@ -78,7 +78,7 @@ class LIF(SpikingNeuron):
         if state_quant and not callable(state_quant):
             raise TypeError(
                 f"{type(self).__name__}(state_quant={state_quant!r}): expected a function of a state, or False. Pass "
-                "snn_ipu.functional.state_quant(num_bits=...)."
+                "snn_ipu.functional.quant.state_quant(num_bits=...)."
             )
         if surrogate_disable:
             self.spike_grad = disabled()
