@@ -149,11 +149,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", STATES)
 def test_call__states_by_name__are_snntorchs_names(name: str) -> None:
     theirs = inspect.signature(getattr(snntorch, name).forward).parameters
-    assert tuple(theirs)[2:] == STATES[name]
+    assert tuple(theirs)[1:] == ("input_", *STATES[name])
     ours = getattr(snn, name)(**ARGUMENTS[name])
     x = torch.rand(2, 3, 4, 4) if "Conv" in name else torch.rand(2, 3)
     states = {state: torch.full_like(x, 0.25) for state in STATES[name]}
-    by_name, by_position = ours(x, **states), ours(x, *states.values())
+    by_name, by_position = ours(input_=x, **states), ours(x, *states.values())
     assert all(torch.equal(a, b) for a, b in zip(by_name, by_position))
     first, *rest = ours.reset_mem() if isinstance(ours.reset_mem(), tuple) else (ours.reset_mem(),)
     assert len(rest) + 1 == len(STATES[name])

@@ -364,6 +364,89 @@ def test_state_dict__same_keys_and_shapes_as_snntorch__loads_both_ways(kind: str
     theirs.load_state_dict(getattr(snn, kind)(**BUILDS[kind]).state_dict())
 
 
+LEARNED = {
+    "Leaky": {"learn_beta": True, "learn_threshold": True, "learn_graded_spikes_factor": True},
+    "Synaptic": {"learn_alpha": True, "learn_beta": True, "learn_threshold": True},
+    "Alpha": {"learn_beta": True, "learn_threshold": True},
+    "Lapicque": {"learn_threshold": True},
+    "RLeaky": {"learn_beta": True, "learn_threshold": True},
+    "RSynaptic": {"learn_alpha": True, "learn_beta": True, "learn_threshold": True},
+}
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_parameters__learned__are_in_the_order_of_snntorch(kind: str) -> None:
+    one_to_one = [{"linear_features": None, "all_to_all": False}] if kind in ("RLeaky", "RSynaptic") else []
+    for options in ({}, LEARNED[kind], *({**LEARNED[kind], **o} for o in one_to_one)):
+        theirs, ours = (getattr(library, kind)(**{**BUILDS[kind], **options}) for library in (snntorch, snn))
+        assert [n for n, _ in ours.named_parameters()] == [n for n, _ in theirs.named_parameters()]
+        assert list(ours.state_dict()) == list(theirs.state_dict())
+
+
+def test_optimiser__state_of_snntorch_is_loaded__goes_on_as_there() -> None:
+    options = {"beta": 0.75, "V": 0.25, "all_to_all": False, "learn_beta": True, "learn_threshold": True}
+    theirs, ours = snntorch.RLeaky(**options), snn.RLeaky(**options)
+    optimizers = [torch.optim.Adam(neuron.parameters(), lr=0.01) for neuron in (theirs, ours)]
+    x = grid(6, 3, 5, low=0.0, high=2.0, generator=torch.Generator().manual_seed(1))
+
+    def train(neuron: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        spk, mem = neuron.init_rleaky()
+        loss = torch.zeros(())
+        for x_t in x:
+            spk, mem = neuron(x_t, spk, mem)
+            loss = loss + mem.square().mean() + spk.mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    train(theirs, optimizers[0])
+    ours.load_state_dict(theirs.state_dict())
+    optimizers[1].load_state_dict(copy.deepcopy(optimizers[0].state_dict()))
+    for neuron, optimizer in zip((theirs, ours), optimizers):
+        train(neuron, optimizer)
+    for name, expected in theirs.named_parameters():
+        torch.testing.assert_close(ours.get_parameter(name), expected)
+
+
+def test_step__one_neuron_without_a_batch__runs_as_in_snntorch() -> None:
+    currents = torch.cat((torch.zeros(10), torch.full((90,), 0.25)))
+    for library in (snntorch, snn):
+        neuron, mem, seen = library.Leaky(0.8125), torch.zeros(1), []
+        for current in currents:
+            spk, mem = neuron(current, mem)
+            seen.append((spk.item(), mem.item()))
+        if library is snntorch:
+            expected = seen
+    assert seen == expected and any(spk for spk, _ in seen)
+
+
+def test_step__input_by_name__as_in_snntorch() -> None:
+    x, mem = torch.full((2, 3), 0.75), torch.ones(2, 3)
+    expected = snntorch.Leaky(0.5)(input_=x, mem=mem)
+    assert all(torch.equal(a, b) for a, b in zip(snn.Leaky(0.5)(input_=x, mem=mem), expected))
+
+
+def test_step__gradient_of_spikes_by_the_membrane_beside_them__is_that_of_the_reference_alone() -> None:
+    x, mem = torch.full((2, 3), 0.75), torch.ones(2, 3, requires_grad=True)
+    found = {}
+    for name, neuron in {
+        "snntorch": snntorch.Leaky(0.5),
+        "reference": snn.Leaky(0.5, backend="reference"),
+        "cpu": snn.Leaky(0.5, backend="cpu"),
+    }.items():
+        spk, new = neuron(x, mem)
+        found[name] = torch.autograd.grad(spk.sum(), (new, mem), allow_unused=True)
+    torch.testing.assert_close(found["reference"][0], found["snntorch"][0])
+    assert found["cpu"][0] is None
+    for of_mem in (found["reference"][1], found["cpu"][1]):
+        torch.testing.assert_close(of_mem, found["snntorch"][1])
+
+
+def test_step__boolean_spikes__as_in_snntorch() -> None:
+    x, mem = torch.rand(4, 5, generator=torch.Generator().manual_seed(0)) > 0.5, torch.full((4, 5), 0.5)
+    assert all(torch.equal(a, b) for a, b in zip(snn.Leaky(0.5)(x, mem), snntorch.Leaky(0.5)(x, mem)))
+
+
 @pytest.mark.parametrize("kind", BUILDS)
 def test_step__membrane_at_the_threshold__does_not_spike_as_in_snntorch(kind: str) -> None:
     x = torch.zeros(2, 5)

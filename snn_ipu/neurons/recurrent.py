@@ -44,6 +44,7 @@ class RecurrentLIF(LIF):
 
     def __init__(
         self,
+        beta: Value,
         V: Value,
         all_to_all: bool,
         linear_features: int | None,
@@ -54,6 +55,7 @@ class RecurrentLIF(LIF):
         surrogate_disable: bool,
         init_hidden: bool,
         inhibition: bool,
+        learn_beta: bool,
         learn_threshold: bool,
         learn_recurrent: bool,
         reset_mechanism: str,
@@ -82,6 +84,8 @@ class RecurrentLIF(LIF):
         )
         self.reset_delay = reset_delay
         self._check_feedback()
+        # In snnTorch's order, by which the state of an optimiser is loaded.
+        self.add_param("beta", beta, learn_beta)
         if not all_to_all:
             self.add_param("V", V, learn_recurrent)
             self.recurrent = OneToOne(self.params()["V"])

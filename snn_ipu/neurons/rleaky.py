@@ -88,6 +88,7 @@ class RLeaky(RecurrentLIF):
         backend: str = "auto",
     ) -> None:
         super().__init__(
+            beta,
             V,
             all_to_all,
             linear_features,
@@ -98,6 +99,7 @@ class RLeaky(RecurrentLIF):
             surrogate_disable,
             init_hidden,
             inhibition,
+            learn_beta,
             learn_threshold,
             learn_recurrent,
             reset_mechanism,
@@ -106,6 +108,5 @@ class RLeaky(RecurrentLIF):
             reset_delay,
             backend,
         )
-        self.add_param("beta", beta, learn_beta)
 
     init_rleaky = LIF.reset_mem

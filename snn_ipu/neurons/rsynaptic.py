@@ -88,6 +88,7 @@ class RSynaptic(RecurrentLIF):
         backend: str = "auto",
     ) -> None:
         super().__init__(
+            beta,
             V,
             all_to_all,
             linear_features,
@@ -98,6 +99,7 @@ class RSynaptic(RecurrentLIF):
             surrogate_disable,
             init_hidden,
             inhibition,
+            learn_beta,
             learn_threshold,
             learn_recurrent,
             reset_mechanism,
@@ -106,7 +108,6 @@ class RSynaptic(RecurrentLIF):
             reset_delay,
             backend,
         )
-        self.add_param("beta", beta, learn_beta)
         self.add_param("alpha", alpha, learn_alpha)
 
     init_rsynaptic = LIF.reset_mem
