@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from . import layers, neurons, surrogate
-from .errors import UnsupportedError
+from .errors import UnsupportedError, warn
 from .surrogate import SpikeGrad
 
 Memo = Dict[int, Any]
@@ -62,24 +62,28 @@ def from_snntorch(module: nn.Module, *, copy: bool = True, strict: bool = True) 
         )
     found = conversion_report(module)
     if not found.converted and not found.kept:
-        warnings.warn(
+        warn(
             f"from_snntorch({type(module).__name__}) found no snnTorch neuron among its modules. Neurons in a plain "
-            "list or dict are no modules of a network: use nn.ModuleList or nn.ModuleDict.",
-            stacklevel=2,
+            "list or dict are no modules of a network: use nn.ModuleList or nn.ModuleDict."
         )
+    return converted(module, found, copy=copy, strict=strict)
+
+
+def converted(module: nn.Module, found: Conversion, *, copy: bool = True, strict: bool = True) -> nn.Module:
+    """`from_snntorch` for a network that may hold no neuron of snnTorch; `found` is its report."""
     if found.kept:
         reasons = "; ".join(f"{path or 'the module itself'}: {reason}" for path, reason in found.kept)
         message = f"from_snntorch({type(module).__name__}) cannot convert {reasons}."
         if strict:
             raise UnsupportedError(f"{message} Change these modules, or pass strict=False to keep them as they are.")
-        warnings.warn(message, stacklevel=2)
+        warn(message)
     memo: Memo = {}
     if not copy:
         memo.update((id(t), t) for t in (*module.parameters(), *module.buffers()))
     for part in module.modules():
         _cut_graphs(part.__dict__, memo)
-    converted = set(found.converted)
-    pairs = [(part, _counterpart(part)) for path, part in module.named_modules() if path in converted]
+    paths = set(found.converted)
+    pairs = [(part, _counterpart(part)) for path, part in module.named_modules() if path in paths]
     memo.update((id(theirs), ours) for theirs, ours in pairs)
     for theirs, ours in pairs:
         _fill(ours, theirs, memo)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from .convert import from_snntorch
+from .convert import conversion_report, converted
 from .errors import UnsupportedError
 from .import_nir import (
     DT,
@@ -65,7 +65,7 @@ def export_to_nir(
         nir.
     """
     nir = nir_package()
-    net = from_snntorch(module)
+    net = converted(module, conversion_report(module))
     reset(net)
     tracer = _Tracer(tuple(model_fwd_args))
     if tracer.is_leaf_module(net, ""):
