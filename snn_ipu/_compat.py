@@ -57,7 +57,6 @@ def follows_operations(tensor: torch.Tensor) -> bool:
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-# torch 2.0 has no name for what its vectorised backward pass hands to an autograd function.
-is_batch_of_gradients: Callable[[torch.Tensor], bool] = getattr(
-    torch._C._functorch, "is_legacy_batchedtensor", torch._C._functorch.is_batchedtensor
-)
+def is_batch_of_gradients(grad: torch.Tensor) -> bool:
+    """Whether a vectorised backward pass of torch has put several gradients into one tensor, without memory to read."""
+    return not torch._C._has_storage(grad)
