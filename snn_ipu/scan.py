@@ -127,6 +127,21 @@ def check(
     return x, _checked_state(owner, state_names, state, start or {}, x, x.shape if static else x.shape[1:])
 
 
+def _can_remember(x: Any, state: Any, flags: Mapping[str, Any], spike_grad: SpikeGrad, num_steps: Any) -> bool:
+    """Whether all that decides a call can be compared with that of another.
+
+    Nothing is remembered while a graph is recorded, which would then depend on what this process ran before.
+    """
+    return (
+        type(x) is Tensor
+        and isinstance(spike_grad, Surrogate)
+        and (state is None or type(state) in (tuple, list))
+        and (num_steps is None or type(num_steps) is int)
+        and _PLAIN.issuperset(map(type, flags.values()))
+        and not is_recording()
+    )
+
+
 def _seen(x: Tensor, state: Sequence[Tensor | None] | None, params: Mapping[str, Tensor]) -> tuple[Any, ...]:
     """All that a call's checks and its backend look at in tensors, and in how torch runs just now."""
 
@@ -169,19 +184,12 @@ def scan(
     Raises: ShapeError for input, states or parameters that do not fit; BackendMissingError; UnsupportedError.
     """
     name = select.requested(backend)
-    # Nothing is remembered while a graph is recorded, which would then depend on what this process ran before.
-    remembers = (
-        type(x) is Tensor
-        and isinstance(spike_grad, Surrogate)
-        and (state is None or type(state) in (tuple, list))
-        and (num_steps is None or type(num_steps) is int)
-        and _PLAIN.issuperset(map(type, flags.values()))
-        and not is_recording()
-    )
-    kinds = map(type, flags.values())
-    begin = tuple(start.items()) if start else ()
-    how = (fn, state_names, *flags.items(), *kinds, spike_grad, num_steps, traced, single, name, begin)
-    key = (*how, *_seen(x, state, params)) if remembers else None
+    key = None
+    if _can_remember(x, state, flags, spike_grad, num_steps):
+        kinds = map(type, flags.values())
+        begin = tuple(start.items()) if start else ()
+        how = (fn, *state_names, *flags.items(), *kinds, spike_grad, num_steps, traced, single, name, begin)
+        key = (*how, *_seen(x, state, params))
     runner = _runners.get(key)
     if runner is not None:
         initial = (None,) * len(state_names) if state is None else tuple(state)
@@ -206,7 +214,7 @@ def scan(
         return operators.run(call, operator)
     runner = select.settle(call, name)
     given = (asked, *(state or (None,) * len(state_names)), *params.values())
-    if remembers and x.device.type == "cpu" and all(map(is_, (x, *call.initial, *call.params.values()), given)):
+    if key is not None and x.device.type == "cpu" and all(map(is_, (x, *call.initial, *call.params.values()), given)):
         if len(_runners) >= _REMEMBERED:
             _runners.clear()
         _runners[key] = runner
