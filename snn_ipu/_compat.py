@@ -24,9 +24,14 @@ def random_state() -> tuple[Any, ...]:
     return ctypes.string_at(state.data_ptr(), state.numel()), random.getstate(), pickle.dumps(drawn)
 
 
+def is_compiling() -> bool:
+    """Whether torch.compile or torch.export is tracing, in a version that has registered operators."""
+    return HAS_OPERATORS and torch.compiler.is_compiling()
+
+
 def is_recording() -> bool:
     """Whether torch.compile, torch.export or a dispatch mode, as of make_fx, sees neurons as registered operators."""
-    return HAS_OPERATORS and (torch.compiler.is_compiling() or (_in_dispatch_mode() and not sees_plain_torch_only()))
+    return is_compiling() or (HAS_OPERATORS and _in_dispatch_mode() and not sees_plain_torch_only())
 
 
 def constant_result(fn: F) -> F:
@@ -40,16 +45,20 @@ def _in_dispatch_mode() -> bool:
     return torch._C._len_torch_dispatch_stack() > 0
 
 
+def in_transform() -> bool:
+    """Whether a transform of torch.func, such as vmap or grad, is active."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
 def sees_plain_torch_only() -> bool:
     """Whether torch.jit.trace or a transform of torch.func, such as vmap or grad, follows each operation.
 
     So does a dispatch mode in a version without registered operators.
     """
-    return bool(
-        torch._C._are_functorch_transforms_active()
-        or torch._C._is_tracing()
-        or (not HAS_OPERATORS and _in_dispatch_mode())
-    )
+    if in_transform():
+        return True
+    # torch.compile cannot trace the other questions.
+    return not is_compiling() and (torch._C._is_tracing() or (not HAS_OPERATORS and _in_dispatch_mode()))
 
 
 def follows_operations(tensor: torch.Tensor) -> bool:

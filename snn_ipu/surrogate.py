@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterator, Union
 import torch
 from torch import Tensor, fx
 
+from ._compat import in_transform
 from .errors import TraceError
 
 Expression = Callable[..., Tensor]
@@ -110,22 +111,34 @@ class Surrogate:
 SpikeGrad = Union[Surrogate, Callable[[Tensor], Tensor]]
 
 
+def _step(u: Tensor, surrogate: Surrogate) -> Tensor:
+    return surrogate.primitive(u) if surrogate.smooth else (u > 0).to(u.dtype)
+
+
 class _Spike(torch.autograd.Function):
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(u: Tensor, surrogate: Surrogate) -> Tensor:
-        return surrogate.primitive(u) if surrogate.smooth else (u > 0).to(u.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Surrogate], output: Tensor) -> None:
-        u, ctx.surrogate = inputs
+    def forward(ctx: Any, u: Tensor, surrogate: Surrogate) -> Tensor:
+        ctx.surrogate = surrogate
         ctx.save_for_backward(u)
+        return _step(u, surrogate)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (u,) = ctx.saved_tensors
         return grad * ctx.surrogate.grad(u), None
+
+
+class _SpikeInTransform(torch.autograd.Function):
+    """The form that torch.func needs, which torch takes longer to call than a small layer to run."""
+
+    generate_vmap_rule = True
+    forward = staticmethod(_step)
+    backward = _Spike.backward
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Surrogate], output: Tensor) -> None:
+        u, ctx.surrogate = inputs
+        ctx.save_for_backward(u)
 
 
 class _Current(threading.local):
@@ -168,7 +181,8 @@ def spike(u: Tensor, spike_grad: SpikeGrad | None = None) -> Tensor:
     if u.device.type in on_device:
         return on_device[u.device.type](u, chosen)
     if isinstance(chosen, Surrogate):
-        return _Spike.apply(u, chosen)  # type: ignore[no-any-return, no-untyped-call]
+        function = _SpikeInTransform if in_transform() else _Spike
+        return function.apply(u, chosen)  # type: ignore[no-any-return, no-untyped-call]
     return chosen(u)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
 import snn_ipu as snn
 from snn_ipu._compat import HAS_OPERATORS
+from snn_ipu.functional import quant
 
 pytestmark = pytest.mark.skipif(not HAS_OPERATORS, reason="registered operators came with torch 2.4")
 
@@ -35,6 +38,36 @@ def _run(call, neuron, x):
     (spk.sum() + sum((s * s).mean() for s in states)).backward()
     grads = [p.grad.clone() for p in neuron.parameters() if p.grad is not None]
     return [spk.detach(), *(s.detach() for s in states), x.grad, *grads]
+
+
+def _soft(u):
+    return torch.sigmoid(4 * u)
+
+
+NO_KERNEL = {
+    "inhibition": lambda: snn.Leaky(0.9, inhibition=True, learn_beta=True),
+    "state_quant": lambda: snn.Leaky(0.9, state_quant=quant.state_quant(4)),
+    "plain callable": lambda: snn.Synaptic(0.8, 0.9, spike_grad=_soft),
+    "snntorch surrogate": lambda: snn.Leaky(0.9, spike_grad=pytest.importorskip("snntorch.surrogate").fast_sigmoid()),
+    "reference": lambda: snn.Alpha(0.9, 0.8, backend="reference"),
+    "reference linear": lambda: snn.RLeaky(0.9, linear_features=6, backend="reference"),
+}
+
+
+@pytest.mark.parametrize("name", NO_KERNEL)
+@pytest.mark.filterwarnings("ignore:.*one neuron per sample may spike")
+def test_compile__neuron_without_a_kernel__is_traced_as_plain_torch_with_one_warning(name):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    neuron, x = NO_KERNEL[name](), 2 * torch.randn(4, 3, 6)
+    compiled = torch.compile(lambda neuron, x: neuron.sequence(x), fullgraph=True, backend="aot_eager")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", snn.FallbackWarning)
+        found = _run(compiled, neuron, x)
+    assert len([w for w in seen if w.category is snn.FallbackWarning]) == (not name.startswith("reference"))
+    neuron.backend = "reference"
+    for a, b in zip(found, _run(lambda neuron, x: neuron.sequence(x), neuron, x)):
+        torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize("name", NEURONS)

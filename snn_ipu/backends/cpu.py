@@ -21,9 +21,9 @@ from ..compiler.print_cpp import BLOCK, TYPES, print_kernel
 from ..compiler.printing import Kernel, Layout
 from ..compiler.trace import trace
 from ..errors import BuildError, TraceError, UnsupportedError
-from ..surrogate import Surrogate
+from ..surrogate import SpikeGrad, Surrogate
 from . import cache, openmp
-from .call import Call, Flags, Result, Runner, state_dtype, thawed
+from .call import Call, Flags, Result, Runner, frozen, state_dtype, thawed
 from .layout import Frames, Strides, arrange, arrange_over_time
 
 NAME = "cpu"
@@ -132,7 +132,7 @@ def status() -> str | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def untraceable(
+def _untraceable(
     fn: Callable[..., Any],
     states: tuple[str, ...],
     params: tuple[str, ...],
@@ -146,7 +146,7 @@ def untraceable(
     return None
 
 
-def changeable(flags: Mapping[str, Any]) -> str | None:
+def _changeable(flags: Mapping[str, Any]) -> str | None:
     """Why a kernel cannot hold the flags: one is an object whose values may change, or None."""
     for name, value in flags.items():
         dataclass_params = getattr(type(value), "__dataclass_params__", None)
@@ -158,26 +158,34 @@ def changeable(flags: Mapping[str, Any]) -> str | None:
     return None
 
 
+def uncompilable(
+    fn: Callable[..., Any],
+    states: tuple[str, ...],
+    params: tuple[str, ...],
+    flags: Mapping[str, Any],
+    spike_grad: SpikeGrad,
+) -> str | None:
+    """Why a neuron, whatever its tensors are, cannot become a kernel, or None."""
+    if not isinstance(spike_grad, Surrogate):
+        name = getattr(spike_grad, "__name__", type(spike_grad).__name__)
+        if getattr(spike_grad, "__module__", "").split(".")[0] == "snntorch":
+            return f"spike_grad {name} is snnTorch's; take it from snn_ipu.surrogate, which has the same names"
+        return f"spike_grad {name} is a plain callable; write it with snn_ipu.surrogate.define to have it compiled"
+    return _changeable(flags) or _untraceable(fn, states, params, frozen(flags), spike_grad.form)
+
+
 def obstacle(call: Call) -> str | None:
     """Why this backend cannot run the call, or None."""
     if call.x.device.type != "cpu":
         return f"x is on {call.x.device}, not on the CPU"
     if call.x.dtype not in _DTYPES:
         return f"x is {call.x.dtype}; kernels take {', '.join(TYPES)}"
-    if not isinstance(call.spike_grad, Surrogate):
-        name = getattr(call.spike_grad, "__name__", type(call.spike_grad).__name__)
-        if getattr(call.spike_grad, "__module__", "").split(".")[0] == "snntorch":
-            return f"spike_grad {name} is snnTorch's; take it from snn_ipu.surrogate, which has the same names"
-        return f"spike_grad {name} is a plain callable; write it with snn_ipu.surrogate.define to have it compiled"
     if sees_plain_torch_only():
         return "torch.func transforms such as vmap and grad, and torch.jit.trace, see through plain torch only"
     for tensor in (call.x, *call.initial, *call.params.values()):
         if tensor is not None and follows_operations(tensor):
             return f"a {type(tensor).__name__} follows each operation of plain torch"
-    reason = changeable(call.flags)
-    if reason is not None:
-        return reason
-    return untraceable(call.fn, call.state_names, tuple(call.params), call.flags_key, call.spike_grad.form)
+    return uncompilable(call.fn, call.state_names, tuple(call.params), call.flags, call.spike_grad)
 
 
 @functools.lru_cache(maxsize=256)

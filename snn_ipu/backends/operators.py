@@ -16,7 +16,7 @@ from .._compat import HAS_OPERATORS
 from ..compiler.printing import Layout
 from ..errors import BackendMissingError
 from ..surrogate import SpikeGrad, Surrogate
-from . import cache, cpu
+from . import cache, cpu, select
 from .call import Call, Flags, Result, frozen, state_dtype
 from .layout import Frames
 
@@ -40,13 +40,19 @@ def register(
     params: tuple[str, ...],
     flags: Mapping[str, Any],
     surrogate: SpikeGrad,
+    backend: str,
 ) -> str:
-    """The name of a neuron's form in graphs; empty where it has no kernel."""
-    if not isinstance(surrogate, Surrogate) or cpu.status() is not None or cpu.changeable(flags) is not None:
+    """The name of a neuron's form in graphs; empty where it runs on the reference, with the warning of `select`."""
+    chosen = select.requested(backend)
+    if chosen not in ("auto", cpu.NAME):
         return ""
+    reason = cpu.status() or cpu.uncompilable(fn, states, params, flags, surrogate)
+    if reason is not None:
+        if chosen == "auto":
+            select.warn_once(reason)
+        return ""
+    assert isinstance(surrogate, Surrogate)
     fixed = frozen(flags)
-    if cpu.untraceable(fn, states, params, fixed, surrogate.form) is not None:
-        return ""
     kernel = cpu.Variant(fn, states, params, fixed, surrogate.form, Layout("float32", training=True), params).kernel()
     content = cache.content_key(kernel.source, repr(surrogate.params))
     name = f"{fn.__name__}-{content}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .._compat import is_compiling
 from ..compiler.trace import check_outputs
 from ..errors import UnsupportedError
 from ..surrogate import using
@@ -74,4 +75,7 @@ def run(call: Call) -> Result:
 
 
 def _versions(*tensors: Tensor) -> list[int]:
+    if is_compiling():
+        # torch.compile cannot trace the question.
+        return []
     return [0 if t.is_inference() else t._version for t in tensors]

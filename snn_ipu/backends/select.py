@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from .._compat import is_compiling
 from ..errors import BackendMissingError, BuildError, FallbackWarning, UnsupportedError, warn
 from . import cpu, cuda, ipu, reference
 from .call import Call, Result, Runner
@@ -64,13 +65,14 @@ def _warned_once(runner: Runner, reason: str) -> Runner:
 
     def run(call: Call) -> Result:
         result = runner(call)
-        _warn_once(reason)
+        warn_once(reason)
         return result
 
     return run
 
 
-def _warn_once(reason: str) -> None:
+def warn_once(reason: str) -> None:
+    """Say that the reference runs, and why; once per reason."""
     if reason not in _warned:
         _warned.add(reason)
         warn(
@@ -100,6 +102,9 @@ def settle(call: Call, name: str) -> Runner:
         if reason is not None:
             raise UnsupportedError(f"backend={name!r} cannot run {call.fn.__name__}: {reason}.")
         return module.settle(call)
+    if is_compiling() and call.x.device.type == cpu.NAME:
+        # Only what has no operator comes here, and `operators.register` has said why.
+        return reference.settle(call)
     module = BACKENDS.get(call.x.device.type, reference)
     reason = module.obstacle(call)
     if reason is None:

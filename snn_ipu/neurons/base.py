@@ -227,7 +227,9 @@ class SpikingNeuron(nn.Module):
     @constant_result
     def operator(self, *values: Any) -> str:
         """This neuron's name in graphs of torch.compile and torch.export; other `values` ask for a new one."""
-        return register(type(self).step, self.state_names, self._param_names, self.flags(), self.spike_grad)
+        return register(
+            type(self).step, self.state_names, self._param_names, self.flags(), self.spike_grad, self.backend
+        )
 
     def reset_mem(self) -> Any:
         """Forget the hidden state; the next step starts anew, with any batch size. Returns the empty states."""

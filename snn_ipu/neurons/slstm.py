@@ -94,7 +94,7 @@ class SpikingLSTM(LIF, ABC):
     @constant_result
     def operator(self, *values: Any) -> str:
         params = ("i", "f", "o", *self._param_names)
-        return register(type(self).step, self.state_names, params, self.flags(), self.spike_grad)
+        return register(type(self).step, self.state_names, params, self.flags(), self.spike_grad, self.backend)
 
     @abstractmethod
     def _check_input(self, x: Tensor, time: bool) -> None:

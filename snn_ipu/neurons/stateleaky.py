@@ -267,7 +267,7 @@ class StateLeaky(LIF):
     @constant_result
     def _helper_operator(self, name: str, *values: Any) -> str:
         flags, spike_grad = self._helper_flags(name)
-        return register(*_HELPERS[name], flags, spike_grad)
+        return register(*_HELPERS[name], flags, spike_grad, self.backend)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
