@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -89,6 +90,12 @@ class SConv2dLSTM(SpikingLSTM):
 
     def membrane_sums(self, mem: Tensor) -> Tensor:
         return F.conv2d(mem, self.conv.weight[:, self.in_channels :], padding=self.padding)
+
+    def joint_sums(self, x: Tensor, mem: Tensor) -> Tensor:
+        return F.conv2d(torch.cat((x, mem), 1), self.conv.weight, self.conv.bias, padding=self.padding)
+
+    def frame(self, x: Tensor) -> tuple[int, ...]:
+        return (x.shape[0], self.out_channels, *x.shape[2:])
 
     def gates(self, sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         i, f, o, g = sums.chunk(4, 1)

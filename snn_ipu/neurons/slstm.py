@@ -62,6 +62,10 @@ class SpikingLSTM(LIF, ABC):
     def membrane_sums(self, mem: Tensor) -> Tensor:
         """The membrane's share, [B, 4 * features, ...]."""
 
+    def joint_sums(self, x: Tensor, mem: Tensor) -> Tensor:
+        """Both shares for one step, [B, 4 * features, ...]."""
+        return self.input_sums(x) + self.membrane_sums(mem)
+
     def gates(self, sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The sums of input gate, forget gate, candidate and output gate, [B, features, ...] each."""
         i, f, g, o = sums.chunk(4, 1)
@@ -75,6 +79,9 @@ class SpikingLSTM(LIF, ABC):
         mem = state[-1]
         if mem is not None:
             sums = sums + self.membrane_sums(mem.to(sums.dtype))
+        return self._gated(sums, state)
+
+    def _gated(self, sums: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
         i, f, g, o = self.gates(sums)
         result = scan(
             type(self).__name__,
@@ -97,14 +104,23 @@ class SpikingLSTM(LIF, ABC):
         return register(type(self).step, self.state_names, params, self.flags(), self.spike_grad, self.backend)
 
     @abstractmethod
+    def frame(self, x: Tensor) -> tuple[int, ...]:
+        """The shape of the states for one step's input x."""
+
+    @abstractmethod
     def _check_input(self, x: Tensor, time: bool) -> None:
         """Raises: ShapeError where x is no input of this layer, with a leading time axis where `time` is set."""
 
     def advance(self, x: Tensor, state: Sequence[Tensor | None]) -> tuple[Tensor, State]:
         self._check_input(x, time=False)
-        sums = self.input_sums(x)
+        mem = state[-1]
+        step = self._step
+        if isinstance(mem, Tensor) and mem.shape == self.frame(x) and mem.device == x.device:
+            sums, step = self.joint_sums(x, mem.to(x.dtype)), self._gated
+        else:
+            sums = self.input_sums(x)
         _, state = check(type(self).__name__, self.state_names, sums.chunk(4, 1)[0], state, single=True)
-        return self._step(sums, state)
+        return step(sums, state)
 
     def run_sequence(
         self,
@@ -185,6 +201,9 @@ class SLSTM(SpikingLSTM):
     def input_sums(self, x: Tensor) -> Tensor:
         cell = self.lstm_cell
         return F.linear(x, cell.weight_ih, cell.bias_ih + cell.bias_hh if self.bias else None)
+
+    def frame(self, x: Tensor) -> tuple[int, ...]:
+        return (x.shape[0], self.hidden_size)
 
     def membrane_sums(self, mem: Tensor) -> Tensor:
         return F.linear(mem, self.lstm_cell.weight_hh)
