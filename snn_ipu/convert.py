@@ -6,7 +6,7 @@ import copy as copying
 import types
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -63,8 +63,8 @@ def from_snntorch(module: nn.Module, *, copy: bool = True, strict: bool = True) 
     found = conversion_report(module)
     if not found.converted and not found.kept:
         warn(
-            f"from_snntorch({type(module).__name__}) found no snnTorch neuron among its modules. Neurons in a plain "
-            "list or dict are no modules of a network: use nn.ModuleList or nn.ModuleDict."
+            f"from_snntorch({type(module).__name__}) found no snnTorch neuron among its modules, nor in its lists "
+            "and dicts. Pass the network that holds them."
         )
     return converted(module, found, copy=copy, strict=strict)
 
@@ -78,12 +78,12 @@ def converted(module: nn.Module, found: Conversion, *, copy: bool = True, strict
             raise UnsupportedError(f"{message} Change these modules, or pass strict=False to keep them as they are.")
         warn(message)
     memo: Memo = {}
-    if not copy:
-        memo.update((id(t), t) for t in (*module.parameters(), *module.buffers()))
-    for part in module.modules():
+    parts = dict(_parts(module))
+    for part in parts.values():
+        if not copy:
+            memo.update((id(t), t) for t in (*part.parameters(), *part.buffers()))
         _cut_graphs(part.__dict__, memo)
-    paths = set(found.converted)
-    pairs = [(part, _counterpart(part)) for path, part in module.named_modules() if path in paths]
+    pairs = [(parts[path], _counterpart(parts[path])) for path in found.converted]
     memo.update((id(theirs), ours) for theirs, ours in pairs)
     for theirs, ours in pairs:
         _fill(ours, theirs, memo)
@@ -93,7 +93,7 @@ def converted(module: nn.Module, found: Conversion, *, copy: bool = True, strict
 def conversion_report(module: nn.Module) -> Conversion:
     """What `from_snntorch` would convert, what it would keep, and where the result differs on purpose."""
     converted, kept, notes = [], [], []
-    for path, part in module.named_modules():
+    for path, part in _parts(module):
         theirs = _snntorch_class(part)
         if theirs is None:
             continue
@@ -104,6 +104,25 @@ def conversion_report(module: nn.Module) -> Conversion:
         converted.append(path)
         notes += [(path, note) for note in _notes(part)]
     return Conversion(tuple(converted), tuple(kept), tuple(notes))
+
+
+def _parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every module with its path; also those in plain lists and dicts, which torch does not see, as `name[0]`."""
+    seen: set[int] = set()
+    waiting: list[tuple[str, Any]] = [("", module)]
+    while waiting:
+        root, value = waiting.pop(0)
+        if isinstance(value, nn.Module):
+            for path, part in value.named_modules(prefix=root):
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    yield path, part
+                    own = ((f"{path}.{n}".lstrip("."), v) for n, v in vars(part).items() if not n.startswith("_"))
+                    waiting += [(name, held) for name, held in own if isinstance(held, (list, tuple, dict))]
+        elif isinstance(value, dict):
+            waiting += [(f"{root}[{key!r}]", held) for key, held in value.items()]
+        elif isinstance(value, (list, tuple)):
+            waiting += [(f"{root}[{i}]", held) for i, held in enumerate(value)]
 
 
 def convert_surrogate(spike_grad: Callable[[Tensor], Tensor]) -> SpikeGrad:

@@ -31,10 +31,11 @@ class GradedSpikes(nn.Module):
         self.weights = nn.Parameter(start)
 
     def forward(self, x: Tensor) -> Tensor:
+        weights = self.weights.to(x.dtype) if x.is_floating_point() else self.weights
         if x.dim() >= 1 and x.shape[-1] == self.size:
-            return x * self.weights.squeeze(1)
+            return x * weights.squeeze(1)
         if x.dim() >= 2 and x.shape[-2] == self.size:
-            return x * self.weights
+            return x * weights
         raise ShapeError(
             f"GradedSpikes({self.size})(x of shape {tuple(x.shape)}): expected [..., {self.size}], one value per "
             "neuron. Use the width of the layer before as size."

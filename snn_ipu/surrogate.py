@@ -161,6 +161,12 @@ def using(spike_grad: SpikeGrad) -> Iterator[None]:
         _current.spike_grad = previous
 
 
+def calls_back() -> bool:
+    """Whether spikes inside the current block come from a callable of the user's."""
+    chosen = _current.spike_grad
+    return chosen is not None and not isinstance(chosen, Surrogate)
+
+
 def spike(u: Tensor, spike_grad: SpikeGrad | None = None) -> Tensor:
     """Heaviside step with a surrogate gradient: spk = 1 where u > 0, else 0 (strict, as snnTorch).
 

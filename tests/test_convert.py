@@ -199,11 +199,18 @@ def test_from_snntorch__nested_and_tied_modules__same_outputs_and_ties() -> None
     assert {type(m).__module__.split(".")[0] for m in ours.modules()} == {"snn_ipu", "torch", __name__}
     assert_same_tensors(ours, theirs)
     assert torch.equal(run(ours), run(theirs)) and run(ours).any()
-    assert isinstance(ours.not_registered[0], snntorch.Leaky)
 
 
-def test_from_snntorch__module_list_outside_of_the_tree__is_left_alone_and_stated() -> None:
-    assert conversion_report(make(Residual)).converted == ("lif", "blocks.0.1")
+def test_from_snntorch__neurons_in_plain_lists_and_dicts__are_converted_too() -> None:
+    theirs = make(Residual)
+    theirs.more = {"own": (snntorch.Leaky(0.6), theirs.lif), "other": 3}
+    assert conversion_report(theirs).converted == ("lif", "blocks.0.1", "not_registered[0]", "more['own'][0]")
+    ours = snn.from_snntorch(theirs)
+    assert type(ours.not_registered[0]) is snn.Leaky and ours.not_registered[0].beta == 0.7
+    assert type(ours.more["own"][0]) is snn.Leaky and ours.more["own"][1] is ours.lif and ours.more["other"] == 3
+    shared = snn.from_snntorch(theirs, copy=False)
+    assert shared.not_registered[0].beta is theirs.not_registered[0].beta
+    assert type(theirs.not_registered[0]) is snntorch.Leaky
 
 
 def test_from_snntorch__trained_network__converts_its_states_without_their_graph() -> None:
@@ -311,13 +318,8 @@ def test_from_snntorch__what_it_cannot_convert__raises_with_path_and_reason() ->
 
 
 def test_from_snntorch__nothing_to_convert__says_so() -> None:
-    class Loose(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.neurons = [snntorch.Leaky(0.9)]
-
-    with pytest.warns(UserWarning, match=r"from_snntorch\(Loose\) found no snnTorch neuron.*nn\.ModuleList") as seen:
-        snn.from_snntorch(Loose())
+    with pytest.warns(UserWarning, match=r"from_snntorch\(Linear\) found no snnTorch neuron") as seen:
+        snn.from_snntorch(nn.Linear(2, 2))
     assert [w.filename for w in seen] == [__file__]
     with pytest.raises(TypeError, match=r"from_snntorch\('net'\): expected a torch\.nn\.Module"):
         snn.from_snntorch("net")

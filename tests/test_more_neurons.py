@@ -364,6 +364,8 @@ def test_graded_spikes__width_of_the_layer__scales_each_neuron() -> None:
         assert torch.equal(ours(torch.ones(shape)), torch.arange(1.0, 5).expand(shape))
     assert torch.equal(ours(torch.ones(4, 3)), theirs(torch.ones(4, 3)))
     torch.manual_seed(0)
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        assert ours(torch.ones(3, 4, dtype=dtype)).dtype == dtype
     drawn = snn.GradedSpikes(4, None).weights
     torch.manual_seed(0)
     assert torch.equal(drawn, snntorch.GradedSpikes(4, None).weights)

@@ -15,6 +15,7 @@ from torch import Tensor
 import snn_ipu as snn
 from snn_ipu import scan
 from snn_ipu.backends import select
+from snn_ipu.backends.cpu import Prepared
 from snn_ipu.errors import BackendMissingError, ShapeError, UnsupportedError
 
 
@@ -233,6 +234,25 @@ def test_transform__after_a_plain_call__takes_the_reference() -> None:
         torch.func.vmap(lambda row: neuron.advance(row, [row])[1][0])(x)
     neuron.backend = "reference"
     assert torch.equal(torch.func.vmap(lambda row: neuron.advance(row, [row])[1][0])(x), plain)
+
+
+@pytest.mark.parametrize("steps", [5, 40])
+def test_loop__of_steps__has_one_backward_kernel_for_each(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = []
+    backward = Prepared.backward
+
+    def counted(*args: Any) -> Any:
+        launched.append(1)
+        return backward(*args)
+
+    monkeypatch.setattr(Prepared, "backward", counted)
+    neuron, mem, total = lif(), torch.zeros(2, 3), torch.zeros(())
+    x = torch.rand(2, 3, requires_grad=True)
+    for _ in range(steps):
+        spk, mem = neuron(x, mem)
+        total = total + spk.sum()
+    total.backward()
+    assert len(launched) == steps
 
 
 def test_memory__calls_are_over__no_tensor_is_held() -> None:

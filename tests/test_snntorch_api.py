@@ -109,6 +109,26 @@ def test_class__every_public_member_of_snntorch__is_here_or_listed(name: str) ->
             assert problem is None or f".{m}" in LEFT_OUT, f"{name}.{m}: {problem}"
 
 
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in ("", "surrogate")])
+def test_class_of_a_module__every_public_member_of_snntorch__is_here_or_listed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
+    ours = module_of("snn_ipu", name)
+    for key, theirs in public_names(name):
+        full = f"{name}.{key}"
+        if not inspect.isclass(theirs) or full in LEFT_OUT or theirs.__module__ != f"snntorch.{name}":
+            continue
+        mine, module = getattr(ours, key), set(dir(nn.Module)) - {"forward"}
+        members = [m for m in dir(theirs) if not m.startswith("_") and m not in module]
+        missing = [m for m in members if not hasattr(mine, m) and f"{full}.{m}" not in LEFT_OUT]
+        assert not missing, full
+        if not issubclass(theirs, nn.Module) and "__call__" in dir(theirs) and not inspect.isabstract(theirs):
+            assert list(inspect.signature(mine.__call__).parameters) == list(
+                inspect.signature(theirs.__call__).parameters
+            ), full
+
+
 def test_names_left_out__each__exists_in_snntorch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
     assert len(LEFT_OUT) > 20
@@ -119,6 +139,9 @@ def test_names_left_out__each__exists_in_snntorch(monkeypatch: pytest.MonkeyPatc
             holders: list[Any] = [getattr(snntorch, n) for n in NEURONS]
         elif owner in MODULES:
             holders = [module_of("snntorch", owner)]
+        elif owner.rpartition(".")[0] in MODULES[1:]:
+            module, _, kind = owner.rpartition(".")
+            holders = [getattr(module_of("snntorch", module), kind)]
         else:
             holders = [getattr(snntorch, owner)]
         assert any(hasattr(h, key) for h in holders), f"{full} is no name of snnTorch"

@@ -540,6 +540,9 @@ def test_fixed_learned_integer__is_a_float_parameter() -> None:
 def test_fixed_numpy_beta__does_not_widen_the_state() -> None:
     import numpy as np
 
+    beta = np.array([0.5, 0.25, 0.75])
+    assert snntorch.Leaky(beta)(torch.ones(2, 3))[1].dtype == torch.float64
+    assert snn.Leaky(beta)(torch.ones(2, 3))[1].dtype == torch.float32
     assert snn.Leaky(np.float64(0.5))(torch.ones(2, 3))[1].dtype == torch.float32
 
 
@@ -658,6 +661,89 @@ def test_fixed_hidden_state__states_given_with_init_hidden__leaves_the_state_alo
 def test_fixed_hidden_state__of_another_shape__is_an_error_not_a_silent_restart(shape: tuple[int, ...]) -> None:
     with pytest.raises(snn.errors.ShapeError, match="reset_mem"):
         snn.Leaky(0.5)(torch.ones(2, 3), torch.ones(shape))
+
+
+class Draws:
+    """A surrogate whose spikes are drawn at random, more of them for a higher membrane."""
+
+    def __call__(self, u: Tensor) -> Tensor:
+        return (torch.rand_like(u) < torch.sigmoid(u)).to(u.dtype)
+
+
+@pytest.mark.parametrize("reset", ["subtract", "zero"])
+@pytest.mark.filterwarnings("ignore::snn_ipu.errors.FallbackWarning")
+def test_fixed_random_spikes__reset_follows_the_spikes_that_there_were(reset: str) -> None:
+    torch.manual_seed(0)
+    neuron = snn.Leaky(0.5, spike_grad=Draws(), reset_mechanism=reset, learn_threshold=True)
+    x, states = torch.full((20, 3, 50), 0.75), []
+    spikes, _, trace = neuron.sequence(x, trace="mem")
+    states.append((spikes.detach(), trace.detach()))
+    spikes, mems, mem = [], [], neuron.reset_mem()
+    for x_t in x:
+        spk, mem = neuron(x_t, mem)
+        spikes.append(spk.detach())
+        mems.append(mem.detach())
+    states.append((torch.stack(spikes), torch.stack(mems)))
+    for spk, trace in states:
+        kept = 0.5 * trace[:-1] if reset == "subtract" else 0.5 * trace[:-1] * (1 - spk[:-1])
+        expected = kept + x[1:] - (spk[:-1] if reset == "subtract" else 0)
+        torch.testing.assert_close(trace[1:], expected)
+        assert 0.2 < spk.mean() < 0.8
+    with torch.no_grad():
+        mem.mul_(100)
+    assert neuron(x[0], mem)[1].shape == mem.shape, "a membrane that was changed is drawn from anew"
+
+
+@pytest.mark.parametrize("name", ["fire", "_base_state_function", "mem_reset"])
+def test_fixed_subclass__that_overrides_a_part_of_snntorchs__is_refused(name: str) -> None:
+    assert any(hasattr(getattr(snntorch, kind), name) for kind in BUILDS)
+    with pytest.raises(TypeError, match=rf"class Own overrides {name}.*snn_ipu\.neuron"):
+        type("Own", (snn.Leaky,), {name: lambda self, mem: mem})
+
+
+def test_autocast__layers_before__give_the_dtype_of_spikes() -> None:
+    net = nn.Sequential(
+        nn.Linear(6, 5), snn.Leaky(0.9, init_hidden=True), nn.Linear(5, 4), snn.RLeaky(0.9, linear_features=4)
+    )
+    x = torch.randn(3, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        spk, mem = net(x)
+        spikes, state = snn.unroll(net, x, num_steps=4)
+    assert spk.dtype == spikes.dtype == torch.bfloat16
+    assert mem.dtype == net[1].mem.dtype == state["3"][1].dtype == torch.float32
+    (spikes.float().sum() + state["3"][1].sum()).backward()
+    assert net[0].weight.grad is not None and net[0].weight.grad.dtype == torch.float32 and net[0].weight.grad.any()
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+@pytest.mark.parametrize("sequence", [False, True], ids=["loop", "sequence"])
+def test_long_sequence__same_spikes_and_gradients_as_snntorch(kind: str, sequence: bool) -> None:
+    torch.manual_seed(1)
+    options = {**BUILDS[kind], **LEARNED[kind], **({"beta": 0.9} if kind != "Alpha" else {})}
+    options.update({"V": -0.25} if kind == "RSynaptic" else {})
+    theirs, ours = getattr(snntorch, kind)(**options), getattr(snn, kind)(**options)
+    if kind == "Lapicque":
+        theirs, ours = (library.Lapicque(beta=0.9, R=20.0, learn_threshold=True) for library in (snntorch, snn))
+    ours.load_state_dict(theirs.state_dict())
+    x = (torch.rand(250, 3, 5) * (2.0 if kind == "Alpha" else 0.6)).requires_grad_()
+    weights = torch.rand(250, 3, 5)
+    found = []
+    for neuron, whole in ((theirs, False), (ours, sequence)):
+        if whole:
+            spk = neuron.sequence(x)[0]
+        else:
+            states, record = neuron.reset_mem(), []
+            for x_t in x:
+                spk, *states = neuron(x_t, *(states if isinstance(states, (list, tuple)) else (states,)))
+                states = [spk, *states] if kind in ("RLeaky", "RSynaptic") else states
+                record.append(spk)
+            spk = torch.stack(record)
+        grads = torch.autograd.grad((spk * weights).sum(), (x, *neuron.parameters()))
+        found.append((spk, grads))
+    (their_spk, their_grads), (our_spk, our_grads) = found
+    assert torch.equal(our_spk, their_spk) and 0.02 < our_spk.mean() < 0.9
+    for a, b in zip(our_grads, their_grads):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * b.abs().max().item())
 
 
 def test_fixed_copies__reset_clears_them_and_no_other_network() -> None:

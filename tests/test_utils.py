@@ -161,13 +161,6 @@ def test_valid_split__lists_and_arrays__keeps_samples_and_labels_together():
         assert part.data[:, 0].tolist() == [2 * label for label in part.targets]
 
 
-def test_valid_split__sixty_thousand_samples__takes_no_quadratic_search():
-    # snnTorch searches an array of 54,000 for each of 60,000 samples, seconds instead of milliseconds
-    train, held_out = utils.valid_split(data_set("tensors", 60_000), data_set("tensors", 60_000), 0.1)
-    assert (len(train.data), len(held_out.data)) == (54_000, 6_000)
-    assert torch.equal(held_out.targets, held_out.targets.sort().values)
-
-
 def test_valid_split__arguments_that_do_not_fit__raise():
     with pytest.raises(ValueError, match="from 0 to 1"):
         utils.valid_split(data_set("tensors"), data_set("tensors"), 1.5)

@@ -217,6 +217,9 @@ class ce_temporal_loss(_CrossEntropy):
             raise ValueError(f"ce_temporal_loss(inverse={inverse!r}); expected 'negate' or 'reciprocal'.")
         self.inverse = inverse
 
+    def __call__(self, spk_rec: Tensor, targets: Tensor) -> Tensor:
+        return super().__call__(spk_rec, targets)
+
     def _log_p(self, out: Tensor) -> Tensor:
         time = self._responses(spike_times(out)[0])
         return torch.log_softmax(-time if self.inverse == "negate" else 1 / (time + 1), -1)
@@ -355,6 +358,9 @@ class mse_temporal_loss(_SquaredError):
             population_code=population_code,
             num_classes=num_classes,
         )
+
+    def __call__(self, spk_rec: Tensor, targets: Tensor) -> Tensor:
+        return super().__call__(spk_rec, targets)
 
     def _compute_loss(self, out: Tensor, targets: Tensor) -> Tensor:
         self._classes(out)

@@ -2,21 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ClassVar
+import weakref
+from typing import Any, Callable, ClassVar, MutableMapping, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
+from .._compat import is_compiling, sees_plain_torch_only
 from ..errors import warn
-from ..surrogate import SpikeGrad, disabled, spike
+from ..surrogate import SpikeGrad, calls_back, disabled, spike
 from .base import SpikingNeuron, Value
 
 RESET_MECHANISMS = ("subtract", "zero", "none")
 Quantiser = Callable[[Tensor], Tensor]
+_PARTS_OF_SNNTORCH = frozenset(
+    (
+        "_base_state_function",
+        "_base_state_reset_zero",
+        "_base_state_reset_sub_function",
+        "_base_sub",
+        "_base_zero",
+        "_base_int",
+        "fire",
+        "fire_inhibition",
+        "mem_reset",
+    )
+)
+
+
+class _Fired(NamedTuple):
+    """What a callable of the user's made of a membrane, and of which content of which tensors."""
+
+    spk: Tensor
+    threshold: weakref.ref[Tensor]
+    versions: tuple[int, ...]
+
+
+# A callable may draw spikes at random: the reset of the next step is to follow the spikes that there were.
+_fired: MutableMapping[Tensor, _Fired] = WeakTensorKeyDictionary()
+
+
+def _versions(*tensors: Tensor) -> tuple[int, ...]:
+    return tuple(0 if t.is_inference() else t._version for t in tensors)
+
+
+def _may_be_drawn(mem: Tensor) -> bool:
+    return isinstance(mem, Tensor) and calls_back() and not is_compiling() and not sees_plain_torch_only()
 
 
 def has_fired(mem: Tensor, threshold: Tensor) -> Tensor:
     """1 where the last step ended above threshold: the reset that is still due, without gradient."""
+    if _may_be_drawn(mem):
+        fired = _fired.get(mem)
+        if fired is not None and fired.threshold() is threshold and fired.versions == _versions(mem, threshold):
+            return fired.spk
     return spike(mem - threshold).detach()
 
 
@@ -33,6 +73,8 @@ def fire(
         winner = torch.zeros_like(u).scatter(1, u.argmax(1, keepdim=True), 1.0)
         return spike(u) * winner
     spk = spike((mem if state_quant is None else state_quant(mem)) - threshold)
+    if state_quant is None and _may_be_drawn(mem):
+        _fired[mem] = _Fired(spk.detach(), weakref.ref(threshold), _versions(mem, threshold))
     return spk if graded_spikes_factor is None else spk * graded_spikes_factor
 
 
@@ -56,6 +98,17 @@ class LIF(SpikingNeuron):
     """Base of the neurons with snnTorch's constructor arguments; parameters and buffers have snnTorch's names."""
 
     graded: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        unused = sorted(_PARTS_OF_SNNTORCH.intersection(vars(cls)))
+        if unused:
+            raise TypeError(
+                f"class {cls.__name__} overrides {', '.join(unused)}, of which snnTorch's neurons are made and nothing "
+                "here is: expected a step of its own. Write the dynamics as one function with snn_ipu.neuron, or as "
+                "step = staticmethod(...)."
+            )
+
     reset_delay: bool = True
     reset_mechanism_val: Tensor
 
