@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import snn_ipu as snn
 from snn_ipu._compat import HAS_OPERATORS
@@ -105,6 +106,37 @@ def test_opcheck__forward_operator__passes(dtype):
     torch.library.opcheck(
         torch.ops.snn_ipu.scan.default, (x, initial, params, lif.operator(), 3, False, False, "mem", True, "beta")
     )
+
+
+class _Calls(TorchDispatchMode):
+    """The operators of this library that run, with what they are given."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "snn_ipu":
+            self.seen.append((func, args))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", [n for n in NEURONS if n != "RLeaky linear"])
+@pytest.mark.parametrize("form", ["sequence", "static", "step"])
+def test_opcheck__operators_as_a_neuron_calls_them__pass(name, form):
+    torch.manual_seed(0)
+    neuron, x = NEURONS[name](), torch.randn(3, 2, 6, requires_grad=True)
+    with _Calls() as calls:
+        if form == "step":
+            spk, states = neuron.advance(x[0], [torch.zeros(2, 6) for _ in neuron.state_names])
+        else:
+            spk, states = neuron.sequence(x[0] if form == "static" else x, num_steps=4 if form == "static" else None)
+        (spk.sum() + states[-1].square().sum()).backward()
+    forward, backward = calls.seen
+    assert forward[0] is torch.ops.snn_ipu.scan.default and backward[0] is torch.ops.snn_ipu.scan_backward.default
+    torch.library.opcheck(*forward)
+    # It has no derivative of its own, as kernels have none of the second order.
+    torch.library.opcheck(*backward, test_utils=("test_schema", "test_faketensor"))
 
 
 def test_compile__inductor_network__trains_as_eager():
