@@ -302,6 +302,10 @@ class Observed:
         self.seen.append(u.detach())
         return _Kept.apply(u, self.surrogate, self.dtype)
 
+    def last(self, steps: int) -> list[Tensor]:
+        """The last u of each step, which decides its spike; the first step may ask for one u more than the others."""
+        return self.seen[:: -(len(self.seen) // steps)][:steps][::-1]
+
 
 def assert_near(name: str, got: Tensor, want: Tensor, bound: float, scale: Tensor | None = None) -> None:
     """|got - want| <= bound * scale everywhere; the scale is the largest |want| where none is given."""
@@ -349,7 +353,7 @@ def assert_same(setup: Setup, surrogate: Surrogate, backend: str = "cpu") -> flo
 
     over_time = not setup.options.get("single")
     steps = want["spk"].shape[0] if over_time else 1
-    last = observed.seen[len(observed.seen) // steps - 1 :: len(observed.seen) // steps]
+    last = observed.last(steps)
     u = torch.stack(last) if over_time else last[0]
     size = max([1.0, *(float(t.detach().abs().max()) for n, t in want.items() if n != "spk")])
     same = never_flipped(got["spk"], want["spk"], u, tolerance.band, size, over_time)
