@@ -262,8 +262,9 @@ class SpikingNeuron(nn.Module):
             f"{name}={shown(p)}" + (" (learned)" if isinstance(p, nn.Parameter) else "")
             for name, p in self.params().items()
         ]
-        grad = self.spike_grad if isinstance(self.spike_grad, Surrogate) else getattr(self.spike_grad, "__name__", "?")
-        parts += [f"spike_grad={grad}"]
+        grad = self.spike_grad
+        name = grad if isinstance(grad, Surrogate) else getattr(grad, "__name__", None) or type(grad).__name__
+        parts += [f"spike_grad={name}"]
         parts += [f"{name}={value!r}" for name, value in self.flags().items()]
         return ", ".join([*parts, f"backend={self.backend!r}"])
 
