@@ -108,6 +108,67 @@ def test_opcheck__forward_operator__passes(dtype):
     )
 
 
+def _floor(mem):
+    return torch.where(mem > 0.5, torch.full_like(mem, 0.5), torch.zeros_like(mem))
+
+
+def _ceil(mem):
+    return torch.where(mem > 0.25, torch.full_like(mem, 1.5), torch.zeros_like(mem))
+
+
+class _One(nn.Module):
+    """Networks of one class share the code that torch.compile compiles."""
+
+    def __init__(self, neuron):
+        super().__init__()
+        self.neuron = neuron
+
+    def forward(self, x):
+        return self.neuron.sequence(x)[0]
+
+
+TWINS = {
+    "reset": lambda: [snn.Leaky(0.9, reset_mechanism=r) for r in ("subtract", "zero", "none")],
+    "delay": lambda: [snn.Leaky(0.9, reset_delay=d) for d in (True, False)],
+    "state_quant": lambda: [snn.Leaky(0.9, state_quant=q) for q in (_floor, _ceil)],
+    "solved": lambda: [snn.Lapicque(R=3.0, C=2.0), snn.Lapicque(beta=0.9, R=3.0)],
+    "one to one": lambda: [snn.RLeaky(0.9, all_to_all=False, reset_mechanism=r) for r in ("subtract", "zero")],
+    "gated": lambda: [snn.SLSTM(3, 3, threshold=0.02, reset_mechanism=r) for r in ("none", "zero", "subtract")],
+    "surrogate": lambda: [snn.Leaky(0.9, surrogate_disable=d) for d in (False, True)],
+    "class": lambda: [snn.Leaky(0.9), snn.Synaptic(0.5, 0.9), snn.QIF()],
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_compile__networks_of_one_class_with_other_neurons__are_told_apart(name):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    x = torch.rand(20, 2, 3)
+    for neuron in TWINS[name]():
+        net = _One(neuron)
+        compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+        seen = []
+        for call in (compiled, net):
+            current = x.clone().requires_grad_()
+            spk = call(current)
+            if spk.requires_grad:
+                spk.sum().backward()
+            seen.append((spk.detach(), current.grad))
+        assert torch.equal(seen[0][0], seen[1][0])
+        torch.testing.assert_close(seen[0][1], seen[1][1])
+
+
+def test_compile__reset_mechanism_set_later__is_followed():
+    torch._dynamo.reset()
+    net, x = _One(snn.Leaky(0.9)), torch.rand(20, 2, 3)
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    sums = []
+    for net.neuron.reset_mechanism in ("subtract", "zero", "none"):
+        assert torch.equal(compiled(x), net(x))
+        sums.append(compiled(x).sum().item())
+    assert len(set(sums)) == 3
+
+
 class _Calls(TorchDispatchMode):
     """The operators of this library that run, with what they are given."""
 

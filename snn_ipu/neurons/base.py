@@ -220,7 +220,7 @@ class SpikingNeuron(nn.Module):
             self.spike_grad,
             start=self.initial,
             backend=self.backend,
-            operator=self.operator(*seen(self.spike_grad)) if is_recording() else "",
+            operator=self.operator(*seen(self.spike_grad, self.flags())) if is_recording() else "",
             **how,
         )
 
@@ -269,11 +269,12 @@ class SpikingNeuron(nn.Module):
         return ", ".join([*parts, f"backend={self.backend!r}"])
 
 
-def seen(spike_grad: SpikeGrad) -> tuple[Any, ...]:
-    """What torch.compile has to read, so that it makes a new graph for another surrogate."""
+def seen(spike_grad: SpikeGrad, flags: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What torch.compile has to read, so that it makes a new graph for another surrogate or other flags."""
+    fixed = [value if isinstance(value, (bool, int, float, str, type(None))) else id(value) for value in flags.values()]
     if not isinstance(spike_grad, Surrogate):
-        return ()
-    return (spike_grad.factory.serial, *(value for _, value in spike_grad.params))
+        return (*flags, *fixed)
+    return (*flags, *fixed, spike_grad.factory.serial, *(value for _, value in spike_grad.params))
 
 
 def _keyword_only(step: Callable[..., Any], states: Sequence[str]) -> dict[str, float]:

@@ -94,7 +94,7 @@ class SpikingLSTM(LIF, ABC):
             self.spike_grad,
             single=True,
             backend=self.backend,
-            operator=self.operator(*seen(self.spike_grad)) if is_recording() else "",
+            operator=self.operator(*seen(self.spike_grad, self.flags())) if is_recording() else "",
         )
         return self.spikes(result.spk, result.states[-1]), result.states
 

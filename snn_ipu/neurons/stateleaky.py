@@ -255,7 +255,7 @@ class StateLeaky(LIF):
             flags,
             spike_grad,
             backend=self.backend,
-            operator=self._helper_operator(name, *seen(spike_grad)) if is_recording() else "",
+            operator=self._helper_operator(name, *seen(spike_grad, flags)) if is_recording() else "",
             **how,
         )
 
