@@ -77,6 +77,32 @@ def test_dispatch_mode__neuron__is_one_operation_and_computes_the_same() -> None
         assert seen.names.count("snn_ipu.scan.default") == 1 and seen.names.count("snn_ipu.scan_backward.default") == 1
 
 
+@pytest.mark.parametrize("form", ["sequence", "static", "expanded", "step"])
+def test_dispatch_mode__saved_tensors_in_another_layout__give_the_same_gradients(form: str) -> None:
+    threshold = torch.linspace(0.5, 1.5, 6).reshape(2, 3)
+    neuron = snn.Leaky(0.75, threshold=threshold, learn_threshold=True)
+    generator = torch.Generator().manual_seed(4)
+    x = torch.rand((5, 4, 2, 3) if form == "sequence" else (4, 2, 3), generator=generator).requires_grad_()
+
+    def gradients() -> tuple[Tensor, ...]:
+        if form == "step":
+            spk, mem = neuron(x, torch.ones(4, 2, 3))
+        else:
+            given = x[:1].expand(5, 4, 2, 3) if form == "expanded" else x
+            spk, (mem,) = neuron.sequence(given, num_steps=6 if form == "static" else None)
+        weights = torch.arange(spk.numel()).reshape(spk.shape)
+        return torch.autograd.grad((weights * spk).sum() + mem.square().sum(), (x, neuron.threshold))
+
+    def relaid(t: Tensor) -> Tensor:
+        return t.transpose(-1, -2).contiguous().transpose(-1, -2) if t.dim() > 1 else t
+
+    expected = gradients()
+    with Operations(), torch.autograd.graph.saved_tensors_hooks(relaid, lambda t: t):
+        found = gradients()
+    for a, b in zip(found, expected):
+        torch.testing.assert_close(a, b)
+
+
 FAKE: dict[str, Callable[[snn.Synaptic, Tensor], Tensor]] = {
     "sequence": lambda neuron, x: neuron.sequence(x)[0],
     "step": lambda neuron, x: neuron(x[0])[0],

@@ -214,16 +214,26 @@ if HAS_OPERATORS:
 
     def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
         x, initial, params, *node = inputs
-        ctx.node = _Node(*node)
+        ctx.node, ctx.strides = _Node(*node), x.stride()
         ctx.set_materialize_grads(False)
         ctx.counts = len(initial), len(params)
         first_kept = 1 + len(initial)
         ctx.save_for_backward(x, *initial, *params, *output[first_kept:])
 
+    def _with_strides(t: Tensor, strides: Sequence[int]) -> Tensor:
+        if all(size <= 1 or a == b for size, a, b in zip(t.shape, t.stride(), strides)):
+            return t
+        held = t
+        for dim, step in enumerate(strides):
+            held = held.narrow(dim, 0, 1) if step == 0 and t.shape[dim] > 1 else held
+        return t.new_empty_strided(held.shape, strides).copy_(held).expand(t.shape)
+
     def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
         node: _Node = ctx.node
         states, count = ctx.counts
         x, *rest = ctx.saved_tensors
+        # Parameters lie in the order of x's dimensions in memory; a hook on saved tensors may have given it another.
+        x = _with_strides(x, ctx.strides)
         initial, params, kept = rest[:states], rest[states : states + count], rest[states + count :]
         outputs = 1 + states + len(node.traced.split())
         present = "".join("0" if g is None else "1" for g in grads[:outputs])
