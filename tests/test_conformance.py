@@ -243,7 +243,7 @@ def test_layout__of_an_axis_without_stride__is_not_copied_over_time() -> None:
     assert kept.data_ptr() == frame.data_ptr()
     ones, step = arrange_over_time(torch.ones(()).expand(50, 3, 7), (7, 1))
     assert step == 0
-    assert ones.numel() == 21
+    assert ones.untyped_storage().nbytes() < 1000
     sliced = torch.randn(100, 3, 7)[::2]
     kept, step = arrange_over_time(sliced, (7, 1))
     assert (kept.data_ptr(), step) == (sliced.data_ptr(), 42)
@@ -536,3 +536,19 @@ def test_parameter__with_a_negative_bit__has_its_value(width: tuple[int, ...]) -
     neuron = snn.Leaky(0.9, backend="cpu")
     _, mem = torch.func.functional_call(neuron, {"beta": negative}, (torch.zeros(2, 3), torch.ones(2, 3)))
     assert torch.equal(mem, torch.full((2, 3), 0.5))
+
+
+@pytest.mark.parametrize(
+    ("shape", "base"), [((50, 4), (1,)), ((50, 3, 4), (4,)), ((50, 3, 1), (3, 1)), ((1, 3, 4), (4,))]
+)
+def test_input_expanded_over_time__kernel_that_reads_it_again__same_gradients(
+    shape: tuple[int, ...], base: tuple[int, ...]
+) -> None:
+    grads = []
+    for backend in ("cpu", "reference"):
+        torch.manual_seed(0)
+        x, neuron = torch.randn(base).requires_grad_(), snn.Lapicque(0.9, C=2.0, learn_beta=True, backend=backend)
+        spk, (mem,) = neuron.sequence(x.expand(shape))
+        grads.append(torch.autograd.grad(spk.sum() + mem.square().sum(), (x, neuron.beta)))
+    for a, b in zip(*grads):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)

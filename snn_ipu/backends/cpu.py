@@ -298,7 +298,7 @@ class Prepared:
     def restored(self, kept: Sequence[Tensor | None], single: bool) -> Sequence[Tensor | None]:
         """What `forward` made available in the layout it had; hooks on saved tensors may have given it another."""
         layouts = self.single_layouts if single else self.layouts
-        if all(t is None or t.stride() == strides for t, strides in zip(kept, layouts)):
+        if all(t is None or (t.stride() == strides and not t.is_neg()) for t, strides in zip(kept, layouts)):
             return kept
         x, *rest = (None if t is None else t.resolve_neg() for t in kept)
         if x is not None and not (single or self.signature.static):

@@ -67,7 +67,7 @@ def arrange_over_time(t: Tensor, strides: Strides) -> tuple[Tensor, int]:
     if same_layout(t.shape[1:], t.stride()[1:], strides):
         return t, t.stride(0)
     if t.shape[0] > 0 and t.stride(0) == 0:
-        return arrange(t[0], strides), 0
+        return arrange(t[0], strides).expand(t.shape), 0
     size = max(t[0].numel(), 1) if t.shape[0] else 1
     return arrange(t, (size, *strides)), size
 
