@@ -102,6 +102,9 @@ class _LayerTracer(fx.Tracer):
 _graphs: weakref.WeakKeyDictionary[nn.Module, tuple[Any, fx.Graph]] = weakref.WeakKeyDictionary()
 
 
+_OF_TORCH = frozenset(vars(nn.Module()))
+
+
 def _structure(net: nn.Module) -> list[Any]:
     """What a trace depends on: the modules, and the plain attributes of those whose forward is traced."""
     structure: list[Any] = []
@@ -112,7 +115,10 @@ def _structure(net: nn.Module) -> list[Any]:
             structure += [(k, v) for k, v in vars(m).items() if isinstance(v, simple)]
             containers = (tuple, list, dict)
             structure += [(k, repr(v)) for k, v in vars(m).items() if isinstance(v, containers) and k[:1] != "_"]
-            structure.append(id(vars(m).get("forward")))
+            # Tensors are looked up when the graph runs; of a function or another object, another one means a new trace.
+            looked_up = (*simple, *containers, Tensor)
+            own = ((k, v) for k, v in vars(m).items() if k not in _OF_TORCH and not isinstance(v, looked_up))
+            structure += [(k, id(v)) for k, v in own]
     return structure
 
 
