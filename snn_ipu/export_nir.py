@@ -23,6 +23,7 @@ from .import_nir import (
     Scale,
     SumPool2d,
     Threshold,
+    check_dt,
     nir_package,
 )
 from .neurons import IF, Lapicque, Leaky, ParametricLeaky, RLeaky, RSynaptic, SpikingNeuron, Synaptic
@@ -61,10 +62,11 @@ def export_to_nir(
 
     Returns: a `nir.NIRGraph`, for `nir.write`.
 
-    Raises: UnsupportedError that names the layer or operation which NIR cannot express; ImportError without the package
-        nir.
+    Raises: UnsupportedError that names the layer or operation which NIR cannot express; ValueError for a dt that is not
+        a time; ImportError without the package nir.
     """
     nir = nir_package()
+    check_dt("export_to_nir", dt)
     net = converted(module, conversion_report(module))
     reset(net)
     tracer = _Tracer(tuple(model_fwd_args))
@@ -357,7 +359,7 @@ class _Writer:
             arrays.update(v_threshold=threshold, v_reset=full(v_reset))
             # Leaky's reset to zero keeps the new input, so its spikes are those of a reset in the step of the spike
             same = reset_mechanism == "zero" and (not reset_delay or type(m) is Leaky)
-            written.update(reset_mechanism=reset_mechanism, reset_delay=reset_delay)
+            written.update(neuron=type(m).__name__, reset_mechanism=reset_mechanism, reset_delay=reset_delay)
             if not same:
                 self.other_resets.append(path)
         if name == "LIF" and bool((full(beta) == 1).all()) and not arrays["v_leak"].any():
@@ -406,6 +408,11 @@ def _snntorch(w: _Writer, path: str, m: Any, frame: tuple[int, ...], sources: Se
 def _lapicque(w: _Writer, path: str, m: Any, frame: tuple[int, ...], sources: Sequence[str]) -> _From:
     _plain(path, m)
     beta, gain = 1 - m.time_step / (m.R * m.C), m.time_step / m.C
+    if bool((beta < 0).any()):
+        raise UnsupportedError(
+            f"export_to_nir: {path!r} has a time constant R * C below its time_step, so that its membrane changes sign "
+            "at every step, which NIR cannot express. Use a beta above 1 / e, or a larger C."
+        )
     reset = {"reset_mechanism": m.reset_mechanism, "reset_delay": True}
     return w.neuron(path, m, frame, sources, beta=beta, gain=gain, **reset)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
@@ -11,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from .errors import UnsupportedError
-from .neurons import Leaky, RLeaky, RSynaptic, SpikingNeuron, Synaptic, neuron
+from .neurons import Lapicque, Leaky, RLeaky, RSynaptic, SpikingNeuron, Synaptic, neuron
 from .neurons.base import Value
 from .surrogate import spike
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 DT = 1e-4
 METADATA = "snn_ipu"
 _CLOSE = 1e-5
+# 1 - beta below which a float32 beta is 1
+_SLOWEST = 1e-9
 
 
 @neuron(states=("mem",))
@@ -168,9 +171,12 @@ def import_from_nir(graph: nir.NIRGraph, *, dt: float | None = None) -> nn.Modul
         their states themselves, so `state` is passed through. `snn_ipu.unroll` runs it over time,
         `snn_ipu.utils.reset` starts it anew.
 
-    Raises: UnsupportedError that names a node which cannot be run; ImportError without the package nir.
+    Raises: UnsupportedError that names a node which cannot be run; ValueError for a dt that is not a time; ImportError
+        without the package nir.
     """
     nir = nir_package()
+    if dt is not None:
+        check_dt("import_from_nir", dt)
     nodes, edges = _flat(nir, graph)
     _merge_recurrent(nir, nodes, edges)
     ends = {kind: [n for n, v in nodes.items() if isinstance(v, kind)] for kind in (nir.Input, nir.Output)}
@@ -221,6 +227,14 @@ class _Recurrent:
 
     def __init__(self, spiking: Any, weights: Any) -> None:
         self.spiking, self.weights = spiking, weights
+
+
+def check_dt(call: str, dt: float) -> None:
+    """Raise ValueError for a dt that is not a time."""
+    if not (isinstance(dt, numbers.Real) and 0 < dt < float("inf")):
+        raise ValueError(
+            f"{call}(dt={dt!r}): expected the seconds of a time step, above 0. Pass for example dt={DT:g}."
+        )
 
 
 def _flat(nir: Any, graph: Any) -> tuple[dict[str, Any], list[tuple[str, str]]]:
@@ -462,6 +476,10 @@ def _spiking(nir: Any, name: str, node: Any, dt: float | None) -> nn.Module:
         build: Callable[..., nn.Module] = NIRCubaLIF if "alpha" in units else NIRLIF
         return build(**{key: _tensor(value) for key, value in units.items()}, init_hidden=True)
     threshold, beta = _scaled_threshold(units), _tensor(units["beta"])
+    if _settings(node)["reset_mechanism"] == "zero" and _metadata(node).get("neuron") == Lapicque.__name__:
+        # Its reset to zero drops the new input as well, which no Leaky does.
+        resistance = _tensor(1 / np.maximum(1 - units["beta"], _SLOWEST))
+        return Lapicque(R=resistance, C=1.0, threshold=threshold, reset_mechanism="zero", init_hidden=True)
     if "alpha" in units:
         return Synaptic(_tensor(units["alpha"]), beta, threshold, **_settings(node))
     return Leaky(beta, threshold, **_settings(node))

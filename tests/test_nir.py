@@ -44,6 +44,8 @@ NEURONS: dict[str, Callable[[], nn.Module]] = {
     "synaptic_per_neuron": lambda: snn.Synaptic(1 - PER_NEURON, PER_NEURON, threshold=LIMITS),
     "lapicque": lambda: snn.Lapicque(R=4.0, C=0.5, time_step=0.5, threshold=2.0),
     "lapicque_none": lambda: snn.Lapicque(0.8, reset_mechanism="none"),
+    "lapicque_zero": lambda: snn.Lapicque(R=4.0, C=0.5, time_step=0.5, threshold=0.7, reset_mechanism="zero"),
+    "lapicque_zero_per_neuron": lambda: snn.Lapicque((LIMITS + 2) / 5, threshold=LIMITS, reset_mechanism="zero"),
     "rleaky": lambda: snn.RLeaky(0.8, linear_features=WIDTH),
     "rleaky_zero": lambda: snn.RLeaky(0.8, linear_features=WIDTH, reset_mechanism="zero", reset_delay=False),
     "rleaky_none": lambda: snn.RLeaky(0.5, linear_features=WIDTH, reset_mechanism="none", threshold=2.0),
@@ -496,6 +498,7 @@ def inhibited() -> nn.Module:
 
 
 BAD_NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "fast lapicque": (lambda: snn.Lapicque(0.3), r"R \* C below its time_step"),
     "max pooling": (lambda: nn.MaxPool2d(2), "'0' is MaxPool2d"),
     "training batch norm": (lambda: nn.BatchNorm2d(1), r"net.eval\(\)"),
     "reflected padding": (lambda: nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"), "'0' is Conv2d"),
@@ -515,6 +518,14 @@ def test_export__what_nir_cannot_express__raises_and_names_it(case: str) -> None
     make, message = BAD_NETWORKS[case]
     with pytest.raises(UnsupportedError, match=message):
         export_to_nir(nn.Sequential(make()), torch.zeros(2, 1, 4, 4))
+
+
+@pytest.mark.parametrize("dt", [0, -1e-4, float("nan"), float("inf"), "1 ms"])
+def test_nir__dt_that_is_no_time__is_refused(dt: Any) -> None:
+    with pytest.raises(ValueError, match="seconds of a time step"):
+        export_to_nir(snn.Leaky(0.9), torch.zeros(2, 3), dt=dt)
+    with pytest.raises(ValueError, match="seconds of a time step"):
+        import_from_nir(write(snn.Leaky(0.9), torch.zeros(2, 3)), dt=dt)
 
 
 def test_nir__not_installed__says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
